@@ -1,0 +1,643 @@
+//! The one event enum: journal, SSE, `--json` and dashboard (spec 8.3).
+//!
+//! On the wire an event is one flat JSON object: the envelope `{"v","seq","at","session_id","kind"}` and the
+//! event's own fields. Readers skip kinds they do not know. Live events have no seq; they carry `after`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    api::WorkerView,
+    frame::{Command, Live},
+    ids::{CommandId, MessageId, PermissionRequestId, RunNumber, Seq, SessionId, TaskId, WorkerId},
+    launch::{AgentLimits, Models, WorkerSpec},
+    message::{Block, Message},
+    notification::{Notification, NotificationKey},
+    permission::{PermissionDecision, PermissionMode, PermissionRequest, Rule},
+    process::ProcessIdentity,
+    record::{CompactBoundary, RecordHead, RunEnd, StopReason},
+    status::{ExitReason, SessionState, Verdict, WaitingFor, WorkerStatus},
+    time::Timestamp,
+    usage::{Cost, Usage},
+};
+
+/// Version of the event schema. Within it keys are only added.
+pub const EVENT_VERSION: u32 = 1;
+
+/// How a session was opened: everything its coordinator and workers are made from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SessionSpec {
+    /// The repository: the checkout the task was submitted from.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub repo: PathBuf,
+    /// `<name>-<hash>` of the repository: a directory name.
+    pub repo_key: String,
+    /// The full commit id workers start from.
+    pub base: String,
+    /// What the base was called: a branch, or the id itself.
+    pub base_name: String,
+    /// The branch checked out at submit: where merges go unless told otherwise. None when HEAD was detached.
+    pub target_branch: Option<String>,
+    /// First words of the first prompt.
+    pub title: String,
+    /// The models.
+    pub models: Models,
+    /// The mode workers start in.
+    pub permission_mode: PermissionMode,
+    /// Workers at once.
+    pub max_workers: u32,
+    /// Turns of the coordinator for one task.
+    pub coordinator_max_turns: u32,
+    /// Bounds of workers.
+    pub worker_limits: AgentLimits,
+    /// How often a worker's run is started again after its process died.
+    pub worker_restarts: u32,
+    /// The window in which a burst of notifications is drained together, in milliseconds.
+    pub notification_window_ms: u64,
+    /// The project's set-up command (trusted).
+    pub setup: Option<String>,
+    /// The project's check command (trusted).
+    pub check: Option<String>,
+    /// Start of branch names.
+    pub branch_prefix: String,
+    /// Where worktrees are made, when configured.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub worktree_root: Option<PathBuf>,
+    /// Rules of all levels.
+    pub rules: Vec<Rule>,
+    /// Append to the agents' system prompt.
+    pub system_prompt: Option<String>,
+    /// Each worker gets a tmux window.
+    pub tmux: bool,
+    /// The filtered environment for commands.
+    pub environment: std::collections::BTreeMap<String, String>,
+    /// The user's home.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub home: PathBuf,
+    /// What of the repository is not trusted and was ignored, one sentence each.
+    pub untrusted: Vec<String>,
+}
+
+/// A request of the coordinator that carries entries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SentEntry {
+    /// Which entry.
+    pub key: NotificationKey,
+    /// The earlier request that carried it and was not committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat_of: Option<u64>,
+    /// Why it goes out again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Something a person could ask about later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(tag = "kind")]
+pub enum Event {
+    /// A session was opened.
+    #[serde(rename = "session.created")]
+    SessionCreated {
+        /// Its spec.
+        spec: Box<SessionSpec>,
+    },
+    /// A session changed its state.
+    #[serde(rename = "session.state")]
+    SessionState {
+        /// The state.
+        state: SessionState,
+        /// `key` when it waits for a key of the provider.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waiting_for: Option<String>,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Settings of a session changed.
+    #[serde(rename = "session.permission_mode")]
+    SessionPermissionMode {
+        /// The mode from now on.
+        mode: PermissionMode,
+    },
+    /// A rule holds for a session from now on.
+    #[serde(rename = "session.rule")]
+    SessionRule {
+        /// The rule.
+        rule: Rule,
+    },
+    /// A task was accepted.
+    #[serde(rename = "task.accepted")]
+    TaskAccepted {
+        /// Its id.
+        task_id: TaskId,
+        /// What was asked.
+        prompt: String,
+        /// The message that carries it.
+        message_id: MessageId,
+        /// Nobody will answer.
+        unattended: bool,
+        /// Where the verdict is sent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        callback_url: Option<String>,
+        /// The caller's labels.
+        #[serde(default)]
+        labels: Vec<String>,
+    },
+    /// A task has its verdict.
+    #[serde(rename = "task.finished")]
+    TaskFinished {
+        /// Which.
+        task_id: TaskId,
+        /// How it came out.
+        verdict: Verdict,
+        /// Why, one sentence each.
+        reasons: Vec<String>,
+        /// How the coordinator ended.
+        exit_reason: ExitReason,
+        /// Its final text.
+        text: String,
+    },
+    /// A callback was answered, or given up.
+    #[serde(rename = "task.callback")]
+    TaskCallback {
+        /// Which task.
+        task_id: TaskId,
+        /// Whether it was delivered.
+        delivered: bool,
+        /// What happened.
+        note: String,
+    },
+    /// A person's message to the coordinator waits to be read.
+    #[serde(rename = "message.queued")]
+    MessageQueued {
+        /// Its id.
+        message_id: MessageId,
+        /// The task it belongs to.
+        task_id: TaskId,
+        /// The words.
+        text: String,
+    },
+    /// A request of the coordinator is about to leave; it carries these entries and messages.
+    #[serde(rename = "coordinator.request")]
+    CoordinatorRequest {
+        /// Number of the request in this session, from 1.
+        request: u64,
+        /// The model.
+        model: String,
+        /// Entries it carries.
+        entries: Vec<SentEntry>,
+        /// Messages of people it carries.
+        messages: Vec<MessageId>,
+        /// The user messages it adds, as rendered: a repeat sends the same bytes.
+        blocks: Vec<Message>,
+    },
+    /// A tool acts before the response has ended.
+    #[serde(rename = "coordinator.intent")]
+    CoordinatorIntent {
+        /// The request.
+        request: u64,
+        /// The blocks closed so far.
+        blocks: Vec<Block>,
+    },
+    /// A tool of the coordinator acted: its result, before the turn is committed.
+    #[serde(rename = "coordinator.tool")]
+    CoordinatorTool {
+        /// The request.
+        request: u64,
+        /// The result block.
+        result: Block,
+    },
+    /// A turn of the coordinator is committed.
+    #[serde(rename = "coordinator.turn")]
+    CoordinatorTurn {
+        /// The request it came from.
+        request: u64,
+        /// Number of the turn in this session, from 1.
+        turn: u32,
+        /// The model's message; none when nothing of it arrived.
+        assistant: Option<Message>,
+        /// The results of its calls.
+        results: Option<Message>,
+        /// Why it stopped.
+        stop_reason: StopReason,
+        /// Use.
+        usage: Usage,
+        /// Cost.
+        cost: Cost,
+        /// Entries that are now delivered.
+        entries: Vec<NotificationKey>,
+        /// True when a restart committed it from what was recorded.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        recovered: bool,
+    },
+    /// The coordinator's history was compacted.
+    #[serde(rename = "coordinator.compacted")]
+    CoordinatorCompacted {
+        /// How.
+        boundary: Box<CompactBoundary>,
+    },
+    /// A user message entered the coordinator's history outside a request (go on, a result at an interrupt).
+    #[serde(rename = "coordinator.note")]
+    CoordinatorNote {
+        /// The message.
+        message: Message,
+    },
+    /// A helper of the coordinator used tokens.
+    #[serde(rename = "coordinator.helper")]
+    CoordinatorHelper {
+        /// What for.
+        purpose: String,
+        /// Use.
+        usage: Usage,
+        /// Cost.
+        cost: Cost,
+    },
+    /// The coordinator's loop ended.
+    #[serde(rename = "coordinator.exit")]
+    CoordinatorExit {
+        /// Why.
+        exit_reason: ExitReason,
+    },
+    /// A worker was registered.
+    #[serde(rename = "worker.spawned")]
+    WorkerSpawned {
+        /// Its spec.
+        spec: Box<WorkerSpec>,
+        /// The call that asked for it: a repeat of the call finds the same worker.
+        tool_use_id: crate::ids::ToolUseId,
+    },
+    /// A run of a worker began.
+    #[serde(rename = "worker.run")]
+    WorkerRun {
+        /// Who.
+        worker_id: WorkerId,
+        /// Which run.
+        run: RunNumber,
+        /// What begins it: the prompt or the message.
+        reason: String,
+        /// The task it belongs to.
+        task_id: TaskId,
+        /// How often it was started again.
+        restarts: u32,
+    },
+    /// A worker's process exists.
+    #[serde(rename = "worker.process")]
+    WorkerProcess {
+        /// Who.
+        worker_id: WorkerId,
+        /// Which run.
+        run: RunNumber,
+        /// Its keeper.
+        keeper: ProcessIdentity,
+        /// The run's directory.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        run_dir: PathBuf,
+        /// The run's secret, as SHA-256 in hex.
+        token_sha256: String,
+    },
+    /// A worker changed its status.
+    #[serde(rename = "worker.state")]
+    WorkerState {
+        /// Who.
+        worker_id: WorkerId,
+        /// From.
+        from: WorkerStatus,
+        /// To.
+        status: WorkerStatus,
+        /// What it waits for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waiting_for: Option<WaitingFor>,
+        /// Position in the queue, from 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<u32>,
+        /// Why.
+        reason: String,
+        /// The worker as it stands, for readers without a registry; filled when the event is sent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worker: Option<Box<WorkerView>>,
+    },
+    /// A command to a worker was decided; its seq is the command's id.
+    #[serde(rename = "worker.command")]
+    WorkerCommand {
+        /// To whom.
+        worker_id: WorkerId,
+        /// What.
+        command: Command,
+    },
+    /// A command was recorded by its worker, or can no longer be.
+    #[serde(rename = "worker.command_settled")]
+    WorkerCommandSettled {
+        /// To whom.
+        worker_id: WorkerId,
+        /// Which.
+        command: CommandId,
+        /// False when it failed.
+        accepted: bool,
+        /// Why, when it failed.
+        note: String,
+    },
+    /// A record of a worker's transcript, without its body.
+    #[serde(rename = "worker.record")]
+    WorkerRecord {
+        /// Whose.
+        worker_id: WorkerId,
+        /// The head.
+        record: RecordHead,
+    },
+    /// A worker lost records that it had sent (power loss).
+    #[serde(rename = "worker.rewound")]
+    WorkerRewound {
+        /// Who.
+        worker_id: WorkerId,
+        /// The last record that is left.
+        n: u64,
+    },
+    /// A worker's run ended: what its process said, or what is known without it.
+    #[serde(rename = "worker.run_ended")]
+    WorkerRunEnded {
+        /// Who.
+        worker_id: WorkerId,
+        /// Which run.
+        run: RunNumber,
+        /// The end record, or one made by the server for a process that left none.
+        end: Box<RunEnd>,
+    },
+    /// A worker's worktree was removed, or made again.
+    #[serde(rename = "worker.worktree")]
+    WorkerWorktree {
+        /// Whose.
+        worker_id: WorkerId,
+        /// Whether it exists now.
+        exists: bool,
+        /// Whether its branch exists now.
+        branch_exists: bool,
+        /// Why.
+        reason: String,
+    },
+    /// An entry was queued for the coordinator.
+    #[serde(rename = "notification.queued")]
+    NotificationQueued {
+        /// The entry.
+        notification: Box<Notification>,
+    },
+    /// Entries left in a request.
+    #[serde(rename = "notification.sent")]
+    NotificationSent {
+        /// The request.
+        request: u64,
+        /// Which.
+        entries: Vec<SentEntry>,
+    },
+    /// Entries are in the model's history.
+    #[serde(rename = "notification.committed")]
+    NotificationCommitted {
+        /// The request.
+        request: u64,
+        /// The turn.
+        turn: u32,
+        /// Which.
+        keys: Vec<NotificationKey>,
+    },
+    /// A call asks.
+    #[serde(rename = "permission.requested")]
+    PermissionRequested {
+        /// The request.
+        request: Box<PermissionRequest>,
+    },
+    /// A request was decided.
+    #[serde(rename = "permission.decided")]
+    PermissionDecided {
+        /// Who asked.
+        worker_id: WorkerId,
+        /// The decision.
+        decision: PermissionDecision,
+        /// The rule that was written and where, for `always`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wrote_rule: Option<String>,
+    },
+    /// A request no longer waits.
+    #[serde(rename = "permission.withdrawn")]
+    PermissionWithdrawn {
+        /// Which.
+        id: PermissionRequestId,
+        /// Why.
+        reason: String,
+    },
+    /// A branch was merged.
+    #[serde(rename = "review.merged")]
+    ReviewMerged {
+        /// Whose branch.
+        worker_id: WorkerId,
+        /// Into which.
+        into: String,
+        /// The target before.
+        from: String,
+        /// The target after.
+        to: String,
+    },
+    /// A branch was discarded.
+    #[serde(rename = "review.discarded")]
+    ReviewDiscarded {
+        /// Whose branch.
+        worker_id: WorkerId,
+        /// The ref that keeps it.
+        kept_ref: String,
+    },
+    /// A branch or a snapshot came back.
+    #[serde(rename = "review.restored")]
+    ReviewRestored {
+        /// Whose.
+        worker_id: WorkerId,
+        /// What.
+        what: String,
+    },
+    /// Something went wrong that a person should know of.
+    #[serde(rename = "error")]
+    Error {
+        /// Stable code.
+        code: String,
+        /// The message.
+        message: String,
+        /// About which worker.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worker_id: Option<WorkerId>,
+    },
+    /// News of a worker or of the coordinator that may be lost: never in the journal.
+    #[serde(rename = "live")]
+    Live {
+        /// About which worker; none: the coordinator.
+        worker_id: Option<WorkerId>,
+        /// The seq it follows.
+        after: Seq,
+        /// What.
+        #[serde(rename = "data")]
+        live: Live,
+    },
+}
+
+impl Event {
+    /// Whether it may be lost and is never in the journal.
+    pub const fn is_live(&self) -> bool {
+        matches!(self, Self::Live { .. })
+    }
+
+    /// The worker it is about, if it is about one.
+    pub fn worker_id(&self) -> Option<&WorkerId> {
+        match self {
+            Self::WorkerSpawned { spec, .. } => Some(&spec.id),
+            Self::WorkerRun { worker_id, .. }
+            | Self::WorkerProcess { worker_id, .. }
+            | Self::WorkerState { worker_id, .. }
+            | Self::WorkerCommand { worker_id, .. }
+            | Self::WorkerCommandSettled { worker_id, .. }
+            | Self::WorkerRecord { worker_id, .. }
+            | Self::WorkerRewound { worker_id, .. }
+            | Self::WorkerRunEnded { worker_id, .. }
+            | Self::WorkerWorktree { worker_id, .. }
+            | Self::PermissionDecided { worker_id, .. }
+            | Self::ReviewMerged { worker_id, .. }
+            | Self::ReviewDiscarded { worker_id, .. }
+            | Self::ReviewRestored { worker_id, .. } => Some(worker_id),
+            Self::NotificationQueued { notification } => Some(&notification.key.worker_id),
+            Self::PermissionRequested { request } => Some(&request.worker_id),
+            Self::Error { worker_id, .. } | Self::Live { worker_id, .. } => worker_id.as_ref(),
+            Self::SessionCreated { .. }
+            | Self::SessionState { .. }
+            | Self::SessionPermissionMode { .. }
+            | Self::SessionRule { .. }
+            | Self::TaskAccepted { .. }
+            | Self::TaskFinished { .. }
+            | Self::TaskCallback { .. }
+            | Self::MessageQueued { .. }
+            | Self::CoordinatorRequest { .. }
+            | Self::CoordinatorIntent { .. }
+            | Self::CoordinatorTool { .. }
+            | Self::CoordinatorTurn { .. }
+            | Self::CoordinatorCompacted { .. }
+            | Self::CoordinatorNote { .. }
+            | Self::CoordinatorHelper { .. }
+            | Self::CoordinatorExit { .. }
+            | Self::NotificationSent { .. }
+            | Self::NotificationCommitted { .. }
+            | Self::PermissionWithdrawn { .. } => None,
+        }
+    }
+}
+
+/// An event with its envelope.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventLine {
+    /// Position in the session's journal; none for live events.
+    pub seq: Option<Seq>,
+    /// When.
+    pub at: Timestamp,
+    /// In which session; none for errors before there is one.
+    pub session_id: Option<SessionId>,
+    /// Position among all sessions of the server; none for live events.
+    pub position: Option<u64>,
+    /// What.
+    pub event: Event,
+}
+
+/// Why a line is no event.
+#[derive(Debug, thiserror::Error)]
+pub enum EventLineError {
+    /// Not JSON, or fields of a wrong shape.
+    #[error("a line that is no event")]
+    Malformed(#[from] serde_json::Error),
+    /// Of a later schema.
+    #[error("an event of version {0}, newer than this build")]
+    Version(u64),
+}
+
+impl EventLine {
+    /// The flat JSON object.
+    pub fn to_json(&self) -> Result<Value, serde_json::Error> {
+        let Self { seq, at, session_id, position, event } = self;
+        let mut line = Map::new();
+        line.insert("v".to_owned(), EVENT_VERSION.into());
+        line.insert("seq".to_owned(), serde_json::to_value(seq)?);
+        line.insert("at".to_owned(), serde_json::to_value(at)?);
+        line.insert("session_id".to_owned(), serde_json::to_value(session_id)?);
+        if let Some(position) = position {
+            line.insert("position".to_owned(), (*position).into());
+        }
+        if let Value::Object(fields) = serde_json::to_value(event)? {
+            line.extend(fields);
+        }
+        Ok(Value::Object(line))
+    }
+
+    /// Back from the flat JSON object. An unknown kind is `None`: readers skip it.
+    pub fn from_json(line: Value) -> Result<Option<Self>, EventLineError> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            v: u64,
+            seq: Option<Seq>,
+            at: Timestamp,
+            session_id: Option<SessionId>,
+            #[serde(default)]
+            position: Option<u64>,
+            kind: String,
+        }
+        let envelope: Envelope = serde_json::from_value(line.clone())?;
+        if envelope.v > u64::from(EVENT_VERSION) {
+            return Err(EventLineError::Version(envelope.v));
+        }
+        match serde_json::from_value::<Event>(line) {
+            Ok(event) => Ok(Some(Self {
+                seq: envelope.seq,
+                at: envelope.at,
+                session_id: envelope.session_id,
+                position: envelope.position,
+                event,
+            })),
+            Err(error) if error.to_string().contains(&format!("unknown variant `{}`", envelope.kind)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_flat_and_comes_back() {
+        let line = EventLine {
+            seq: Some(Seq(412)),
+            at: Timestamp::from_millis(1_796_060_683_031),
+            session_id: Some("01a22d8c-a610-7b1d-9a44-52f07c1d09e2".parse().unwrap()),
+            position: Some(9),
+            event: Event::SessionState {
+                state: SessionState::Active,
+                waiting_for: None,
+                reason: "a task".to_owned(),
+            },
+        };
+        let json = line.to_json().unwrap();
+        assert_eq!(
+            json.to_string(),
+            "{\"v\":1,\"seq\":412,\"at\":\"2026-11-30T17:44:43.031Z\",\
+             \"session_id\":\"01a22d8c-a610-7b1d-9a44-52f07c1d09e2\",\"position\":9,\
+             \"kind\":\"session.state\",\"state\":\"active\",\"reason\":\"a task\"}"
+        );
+        assert_eq!(EventLine::from_json(json).unwrap(), Some(line));
+    }
+
+    #[test]
+    fn unknown_kinds_are_skipped_and_newer_versions_refused() {
+        let unknown =
+            serde_json::json!({"v":1,"seq":1,"at":"2026-11-30T17:44:43.031Z","session_id":null,"kind":"x.y"});
+        assert_eq!(EventLine::from_json(unknown).unwrap(), None);
+        let newer =
+            serde_json::json!({"v":2,"seq":1,"at":"2026-11-30T17:44:43.031Z","session_id":null,"kind":"x.y"});
+        assert!(matches!(EventLine::from_json(newer), Err(EventLineError::Version(2))));
+    }
+}

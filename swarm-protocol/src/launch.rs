@@ -1,0 +1,256 @@
+//! What a worker is started with. Written to a 0600 file in the run's directory by the server; keys are not
+//! in it, they come over the socket.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{RunNumber, SessionId, TaskId, WorkerId},
+    permission::{PermissionMode, Rule},
+    usage::Cost,
+};
+
+/// Which wire format an endpoint speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ApiKind {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI chat completions, for compatible servers.
+    Chat,
+    /// OpenAI Responses, for OpenAI itself.
+    Responses,
+    /// The scripted model inside the binary.
+    Demo,
+}
+
+/// A model and where it is served. No key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ModelEndpoint {
+    /// The provider's name as people write it before the slash: `anthropic`, `openai`, `demo`, or the name
+    /// of an endpoint profile.
+    pub provider: String,
+    /// The model's name for that provider.
+    pub model: String,
+    /// The wire format.
+    pub api: ApiKind,
+    /// Base of the URL, without a trailing slash.
+    pub base_url: String,
+    /// Whether the key goes into `authorization: Bearer` rather than `x-api-key` (Anthropic only).
+    #[serde(default)]
+    pub bearer: bool,
+    /// Further headers.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// The context window in tokens, when configured.
+    #[serde(default)]
+    pub context_window: Option<u64>,
+    /// The most output tokens a request may ask for, when configured.
+    #[serde(default)]
+    pub max_output: Option<u64>,
+    /// How long the first byte may take, in milliseconds; 120 s when not configured.
+    #[serde(default)]
+    pub first_byte_timeout_ms: Option<u64>,
+    /// Price in US dollars per million tokens, when configured.
+    #[serde(default)]
+    pub price: Option<Price>,
+}
+
+impl ModelEndpoint {
+    /// `provider/model`, or `demo`.
+    pub fn display_name(&self) -> String {
+        if self.api == ApiKind::Demo {
+            self.provider.clone()
+        } else {
+            format!("{}/{}", self.provider, self.model)
+        }
+    }
+}
+
+/// Prices in US dollars per million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Price {
+    /// Fresh input.
+    pub input: f64,
+    /// Output.
+    pub output: f64,
+    /// Cache reads.
+    pub cache_read: f64,
+    /// Cache writes.
+    pub cache_write: f64,
+}
+
+impl Price {
+    /// What a call of this usage costs.
+    pub fn cost(&self, usage: &crate::usage::Usage) -> Cost {
+        let Self { input, output, cache_read, cache_write } = *self;
+        let micro = input * usage.input_tokens as f64
+            + output * usage.output_tokens as f64
+            + cache_read * usage.cache_read_tokens as f64
+            + cache_write * usage.cache_write_tokens as f64;
+        Cost::usd(micro / 1_000_000.0)
+    }
+}
+
+/// The models of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Models {
+    /// The coordinator's.
+    pub coordinator: ModelEndpoint,
+    /// The workers'.
+    pub worker: ModelEndpoint,
+    /// The helpers' (summaries), when it is another than the agent's own.
+    #[serde(default)]
+    pub helper: Option<ModelEndpoint>,
+    /// What is tried when a model stays unreachable.
+    #[serde(default)]
+    pub fallback: Option<ModelEndpoint>,
+}
+
+/// Where a worker works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// Its own worktree.
+    #[default]
+    Worktree,
+    /// The user's checkout, read-only.
+    None,
+    /// Its own worktree, with a tmux window that shows it.
+    Tmux,
+}
+
+/// What a worker is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Expects {
+    /// Changes on its branch.
+    #[default]
+    Changes,
+    /// A report; no change is no doubt.
+    Report,
+}
+
+/// A worker as the coordinator asked for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct WorkerSpec {
+    /// Its id, assigned by the server.
+    pub id: WorkerId,
+    /// What people call it: `name`, else `description`.
+    pub name: String,
+    /// Three to five words.
+    pub description: String,
+    /// The prompt.
+    pub prompt: String,
+    /// `general-purpose`, `Explore` or `Plan`.
+    pub agent_type: String,
+    /// Where it works.
+    pub isolation: Isolation,
+    /// What is expected of it.
+    pub expects: Expects,
+    /// Its model.
+    pub model: ModelEndpoint,
+    /// The full commit id it starts from.
+    pub base: String,
+    /// Its branch; none when `isolation` is `none`.
+    pub branch: Option<String>,
+    /// Where it works: the worktree, or the user's checkout.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub worktree: PathBuf,
+    /// First of its ten ports.
+    pub port_base: u16,
+    /// The task that spawned it.
+    pub task_id: TaskId,
+    /// The coordinator's turn that spawned it.
+    pub parent_turn: u32,
+}
+
+/// The bounds and switches of an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct AgentLimits {
+    /// Turns of one run.
+    pub max_turns: u32,
+    /// How long a permission request waits, in milliseconds.
+    pub permission_timeout_ms: u64,
+    /// How long a run waits for its own background jobs at its end, in milliseconds.
+    pub background_grace_ms: u64,
+    /// How many calls run together.
+    pub max_tool_concurrency: usize,
+    /// Whether a clean command passes when the sandbox enforces.
+    pub sandbox_auto_allow: bool,
+    /// The lowest tier a worker may run on.
+    pub sandbox_required: u8,
+    /// Whether commands have a network.
+    pub sandbox_network: bool,
+}
+
+/// The file that starts a run of a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerLaunch {
+    /// Version of the frames the server speaks.
+    pub protocol_version: u32,
+    /// The session.
+    pub session_id: SessionId,
+    /// The worker.
+    pub spec: WorkerSpec,
+    /// The run.
+    pub run: RunNumber,
+    /// How often this run was started again.
+    pub restarts: u32,
+    /// What to say to the agent at the start of this run, before anything else: that it was interrupted, or
+    /// that its worktree was made again.
+    pub notes: Vec<String>,
+    /// The repository's main checkout (where settings and memory come from).
+    pub checkout: PathBuf,
+    /// The repository's common git directory.
+    pub git_common_dir: PathBuf,
+    /// The git directory of the worker's worktree; none when `isolation` is `none`.
+    pub worktree_git_dir: Option<PathBuf>,
+    /// A temp directory of its own.
+    pub temp_dir: PathBuf,
+    /// The JSONL transcript.
+    pub transcript: PathBuf,
+    /// Where whole results and replaced content go.
+    pub results_dir: PathBuf,
+    /// Where system prompts are kept by content hash.
+    pub prompts_dir: PathBuf,
+    /// The server's socket.
+    pub socket: PathBuf,
+    /// A file that says where the server's socket is now, should it have moved.
+    pub server_file: PathBuf,
+    /// Secret of this run, that proves the process to the server.
+    pub token: String,
+    /// The mode it starts in.
+    pub permission_mode: PermissionMode,
+    /// Nobody will answer.
+    pub unattended: bool,
+    /// Rules of all levels.
+    pub rules: Vec<Rule>,
+    /// The helper's model.
+    pub helper: Option<ModelEndpoint>,
+    /// The fallback model.
+    pub fallback: Option<ModelEndpoint>,
+    /// Bounds and switches.
+    pub limits: AgentLimits,
+    /// The project's set-up command, run before the first turn of the first run.
+    pub setup: Option<String>,
+    /// The project's check command, for the prompt.
+    pub check: Option<String>,
+    /// The filtered environment for commands.
+    pub environment: BTreeMap<String, String>,
+    /// Append to the system prompt, or override it.
+    pub system_prompt: Option<String>,
+    /// The user's home, for `~` in rules and for memory files.
+    pub home: PathBuf,
+    /// Names of ignored files that were copied into the worktree.
+    pub included_files: Vec<String>,
+}

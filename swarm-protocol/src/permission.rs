@@ -1,0 +1,188 @@
+//! Permission: modes, requests, decisions (spec chapter 5).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    ids::{PermissionRequestId, RunNumber, ToolUseId, WorkerId},
+    time::Timestamp,
+};
+
+/// How an agent decides what no rule decides. `auto` and `plan` are not offered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum PermissionMode {
+    /// What no rule allows asks a person.
+    #[serde(rename = "default")]
+    Default,
+    /// Edits inside the worktree are allowed.
+    #[serde(rename = "acceptEdits")]
+    AcceptEdits,
+    /// Nothing asks, except what ask rules and critical paths demand.
+    #[serde(rename = "bypassPermissions")]
+    BypassPermissions,
+}
+
+impl PermissionMode {
+    /// The word users know.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::AcceptEdits => "acceptEdits",
+            Self::BypassPermissions => "bypassPermissions",
+        }
+    }
+}
+
+impl std::str::FromStr for PermissionMode {
+    type Err = UnknownPermissionMode;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "default" => Ok(Self::Default),
+            "acceptEdits" => Ok(Self::AcceptEdits),
+            "bypassPermissions" => Ok(Self::BypassPermissions),
+            _ => Err(UnknownPermissionMode { text: text.chars().take(64).collect() }),
+        }
+    }
+}
+
+/// A permission mode that does not exist, or not yet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a permission mode that is offered: default, acceptEdits, bypassPermissions")]
+pub struct UnknownPermissionMode {
+    /// What was given.
+    pub text: String,
+}
+
+/// Where a rule comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct RuleOrigin {
+    /// The settings level: managed, command_line, local, project, user, session.
+    pub level: String,
+    /// The file, if it stands in one.
+    pub file: Option<String>,
+    /// The line in that file, from 1.
+    pub line: Option<u32>,
+    /// The directory that `/relative` patterns of this file start from.
+    pub anchor: Option<String>,
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RuleBehavior {
+    /// Refuse.
+    Deny,
+    /// Ask a person.
+    Ask,
+    /// Let pass.
+    Allow,
+}
+
+/// One rule as text, with its origin: how rules travel to a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Rule {
+    /// What it does.
+    pub behavior: RuleBehavior,
+    /// `Tool` or `Tool(specifier)`.
+    pub text: String,
+    /// Where it stands.
+    pub origin: RuleOrigin,
+}
+
+/// A call that asks. A record of the worker; resent under its id after a reconnection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PermissionRequest {
+    /// Its id.
+    pub id: PermissionRequestId,
+    /// Who asks.
+    pub worker_id: WorkerId,
+    /// In which run.
+    pub run: RunNumber,
+    /// For which call.
+    pub tool_use_id: ToolUseId,
+    /// The tool.
+    pub tool: String,
+    /// The whole input.
+    pub input: Value,
+    /// What a person reads first: the command, or the path.
+    pub summary: String,
+    /// Why it asks, as a sentence.
+    pub why: String,
+    /// The rule that "always" would write, and "session" would add; none when no rule can say it.
+    pub proposed_rule: Option<String>,
+    /// What the model gave as its reason, if the tool has such a field.
+    pub description: Option<String>,
+    /// When it was made.
+    pub requested_at: Timestamp,
+    /// How long it waits while the desk is up and the worker is connected, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Yes.
+    Allow,
+    /// No; the model sees who refused.
+    Deny,
+}
+
+/// How far a decision reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// This call.
+    #[default]
+    Once,
+    /// Every call of this session that the proposed rule matches.
+    Session,
+    /// As `session`, and the rule is written to the settings.
+    Always,
+}
+
+/// Who may decide a request; in the order of priority when two are ready together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Racer {
+    /// A rule that changed meanwhile.
+    Rule,
+    /// A person at dashboard, shell or API.
+    Person,
+    /// Nobody answered in time.
+    Timeout,
+    /// The task is unattended.
+    Unattended,
+    /// The session ended.
+    SessionEnd,
+}
+
+/// What was decided about a request, by whom and when. Journaled before it is sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PermissionDecision {
+    /// Which request.
+    pub id: PermissionRequestId,
+    /// Yes or no.
+    pub decision: Decision,
+    /// How far.
+    pub scope: Scope,
+    /// Who decided.
+    pub by: Racer,
+    /// A person's words to the model, or the reason of a machine.
+    pub reason: Option<String>,
+    /// Deny, and end the agent.
+    #[serde(default)]
+    pub stop: bool,
+    /// When.
+    pub decided_at: Timestamp,
+}
