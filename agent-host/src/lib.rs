@@ -1,1 +1,20 @@
-//! agent-host
+//! What every agent meets on its machine: settings, permission rules, memory files, system prompts.
+//!
+//! Decisions (`bash`, `dangerous`, `rules`, `prompt`) are pure functions; `settings`, `trust` and `memory`
+//! read and write files whose places the caller passes in. Nothing here knows a home directory, an
+//! environment or a working directory of its own.
+
+mod bash;
+mod dangerous;
+mod rules;
+pub mod transcript;
+
+pub use bash::{
+    Assignment, Connector, Layer, LayerKind, MAX_COMMAND_CHARS, Parsed, Piece, PlainCommand, Redirect,
+    RedirectOp, TooComplex, Word, layers, parse,
+};
+pub use dangerous::{DangerousForm, DangerousForms, DangerousTableError, FormKind, Place};
+pub use rules::{
+    DecidedBy, Ground, PathPatternError, PathResolver, PermissionAnswer, PermissionQuery, RuleError, RuleSet,
+    RuleSyntaxError, SandboxState, Subject, decide,
+};

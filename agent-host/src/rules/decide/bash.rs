@@ -1,0 +1,446 @@
+//! Shell commands.
+
+use std::path::{Path, PathBuf};
+
+use swarm_protocol::{
+    launch::Isolation,
+    permission::{PermissionMode, RuleBehavior},
+};
+
+use super::{
+    Case, DecidedBy, PermissionAnswer,
+    path::{Access, Target},
+    strictest,
+};
+use crate::{
+    bash::{self, Connector, Layer, Parsed, PlainCommand, RedirectOp, TooComplex, Word},
+    dangerous::{DangerousForm, FormKind, Place, normalize},
+    rules::{
+        command::{self, Breadth, Permit},
+        file_args::{self, FileUse},
+        grammar::Specifier,
+        proposal, read_only,
+        wildcard::Match,
+    },
+};
+
+/// Files that swallow or supply bytes and hold nothing.
+const NEUTRAL_FILES: [&str; 6] =
+    ["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/zero", "/dev/tty"];
+/// More places than this, and where a command runs counts as unknown.
+const MAX_CWDS: usize = 8;
+
+impl Case<'_> {
+    pub(super) fn command(&self, text: &str) -> PermissionAnswer {
+        let commands = match bash::parse(text) {
+            Parsed::Simple(commands) => commands,
+            Parsed::TooComplex(reason) => return self.too_complex(reason, text),
+        };
+        let mut cwds = Cwds::new(self.query.cwd);
+        strictest(commands.iter().map(|command| {
+            cwds.enter(command);
+            let answer = self.plain_command(command, cwds.current());
+            cwds.leave(command, self.ground.home);
+            answer
+        }))
+        .unwrap_or_else(|| PermissionAnswer::allow(DecidedBy::ReadOnlySet))
+    }
+
+    /// A person decides, except where the person said that nothing asks and no rule could have refused.
+    fn too_complex(&self, reason: TooComplex, _text: &str) -> PermissionAnswer {
+        let refuses_commands = [RuleBehavior::Deny, RuleBehavior::Ask].iter().any(|behavior| {
+            self.rules.list(*behavior).iter().any(|entry| {
+                entry.pattern.covers_tool("Bash") || matches!(entry.pattern.specifier, Specifier::Path(_))
+            })
+        });
+        if self.ground.mode == PermissionMode::BypassPermissions && !refuses_commands {
+            return PermissionAnswer::allow(DecidedBy::Mode(self.ground.mode));
+        }
+        if self.ground.isolation == Isolation::None && !self.reads_only_by_sandbox() {
+            return PermissionAnswer::deny(DecidedBy::ReadOnlyAgent);
+        }
+        PermissionAnswer::ask(DecidedBy::TooComplex(reason), None)
+    }
+
+    fn reads_only_by_sandbox(&self) -> bool {
+        self.ground.sandbox.enforces && self.ground.sandbox.is_read_only
+    }
+
+    fn plain_command(&self, command: &PlainCommand, cwds: &[PathBuf]) -> PermissionAnswer {
+        let layers = match bash::layers(command) {
+            Ok(layers) => layers,
+            Err(reason) => {
+                let outer = [Layer { command: command.clone(), kind: bash::LayerKind::Outer }];
+                return self
+                    .refusal_by_rule(RuleBehavior::Deny, &outer)
+                    .unwrap_or_else(|| self.too_complex(reason, ""));
+            }
+        };
+        let files = self.files(&layers, cwds);
+        let refusals = [
+            self.refusal_by_rule(RuleBehavior::Deny, &layers),
+            self.file_refusal(&files, RuleBehavior::Deny),
+            self.refusal_by_rule(RuleBehavior::Ask, &layers),
+            self.file_refusal(&files, RuleBehavior::Ask),
+            self.denied_files_below(&layers, cwds),
+        ];
+        let refusals = || refusals.iter().flatten();
+        if let Some(answer) =
+            refusals().find(|answer| answer.behavior == RuleBehavior::Deny).or(refusals().next())
+        {
+            return answer.clone();
+        }
+        self.unrefused(command, &layers, &files, cwds)
+    }
+
+    /// No deny or ask rule speaks: dangerous forms, mode, allow rules, sandbox, read-only set.
+    fn unrefused(
+        &self,
+        command: &PlainCommand,
+        layers: &[Layer],
+        files: &[File],
+        cwds: &[PathBuf],
+    ) -> PermissionAnswer {
+        let Ground { mode, isolation, sandbox } = self.short_ground();
+        let form = self.worst_form(layers, cwds);
+        let kind = form.map(|form| form.kind);
+        let by_form =
+            |form: &DangerousForm| DecidedBy::DangerousForm { id: form.id.clone(), why: form.why.clone() };
+        if let Some(form) = form.filter(|form| form.kind == FormKind::Critical) {
+            return PermissionAnswer::ask(by_form(form), None);
+        }
+        if isolation == Isolation::None
+            && !self.reads_only_by_sandbox()
+            && !self.is_read_only(layers, files, kind)
+        {
+            return PermissionAnswer::deny(DecidedBy::ReadOnlyAgent);
+        }
+        if mode == PermissionMode::BypassPermissions {
+            return PermissionAnswer::allow(DecidedBy::Mode(mode));
+        }
+        if let Some(form) = form.filter(|form| form.kind == FormKind::Person) {
+            return PermissionAnswer::ask(by_form(form), None);
+        }
+        let permit = command::permit(self.rules, layers);
+        if let Some(permit) = permit
+            && self.covers(permit, kind, layers)
+        {
+            return match self.file_outside(files, sandbox.enforces) {
+                None => PermissionAnswer::allow(DecidedBy::Rule(permit.entry.rule.clone())),
+                Some(by) => PermissionAnswer::ask(by, None),
+            };
+        }
+        if let Some(form) = form.filter(|form| form.kind == FormKind::Effect) {
+            return PermissionAnswer::ask(by_form(form), proposal::for_command(command, true));
+        }
+        if let Some(name) = risky_variable(layers) {
+            return PermissionAnswer::ask(DecidedBy::RiskyVariable { name }, None);
+        }
+        if let Some(path) = files.iter().filter(|file| file.writes).find_map(|file| self.protected_file(file))
+        {
+            return PermissionAnswer::ask(DecidedBy::ProtectedPath { path }, None);
+        }
+        if sandbox.enforces && sandbox.auto_allow {
+            return PermissionAnswer::allow(DecidedBy::SandboxAutoAllow);
+        }
+        if self.is_read_only(layers, files, kind) {
+            return match self.file_outside(files, sandbox.enforces) {
+                None => PermissionAnswer::allow(DecidedBy::ReadOnlySet),
+                Some(by) => PermissionAnswer::ask(by, None),
+            };
+        }
+        if let Some(by) = self.file_outside(files, sandbox.enforces) {
+            return PermissionAnswer::ask(by, None);
+        }
+        match form {
+            Some(form) => PermissionAnswer::ask(by_form(form), proposal::for_command(command, true)),
+            None => PermissionAnswer::ask(DecidedBy::NoRule, proposal::for_command(command, false)),
+        }
+    }
+
+    fn short_ground(&self) -> Ground {
+        Ground { mode: self.ground.mode, isolation: self.ground.isolation, sandbox: self.ground.sandbox }
+    }
+
+    /// Whether an allow rule reaches this command with its forms and variables.
+    fn covers(&self, permit: Permit<'_>, kind: Option<FormKind>, layers: &[Layer]) -> bool {
+        let variables_are_safe =
+            layers.iter().flat_map(|layer| &layer.command.assignments).all(|assignment| {
+                read_only::is_safe_variable(&assignment.name)
+                    || (self.ground.sandbox.enforces
+                        && !read_only::is_risky_assignment(&assignment.name, &assignment.value))
+            });
+        match permit.breadth {
+            Breadth::Family => variables_are_safe && !matches!(kind, Some(FormKind::Hidden)),
+            Breadth::Everything => true,
+            Breadth::Exact => variables_are_safe,
+        }
+    }
+
+    fn refusal_by_rule(&self, behavior: RuleBehavior, layers: &[Layer]) -> Option<PermissionAnswer> {
+        let (entry, matched) = command::refusal(self.rules, behavior, layers)?;
+        let rule = entry.rule.clone();
+        Some(match (matched, behavior) {
+            (Match::Yes, behavior) => PermissionAnswer::new(behavior, DecidedBy::Rule(rule)),
+            _ => PermissionAnswer::ask(DecidedBy::RuleMayMatch(rule), None),
+        })
+    }
+
+    fn worst_form(&self, layers: &[Layer], cwds: &[PathBuf]) -> Option<&DangerousForm> {
+        let place = Place {
+            cwds,
+            worktree: self.ground.worktree,
+            home: self.ground.home,
+            globs_may_be_options: !self.ground.sandbox.enforces,
+        };
+        layers.iter().filter_map(|layer| self.forms.find(&layer.command, &place)).max_by_key(|form| form.kind)
+    }
+
+    fn is_read_only(&self, layers: &[Layer], files: &[File], kind: Option<FormKind>) -> bool {
+        // Only wrappers that change nothing may stand around it.
+        kind.is_none()
+            && layers.iter().all(|layer| layer.kind != bash::LayerKind::Inner)
+            && layers.last().is_some_and(|layer| read_only::is_read_only(&layer.command))
+            && files.iter().all(|file| !file.writes || file.is_neutral())
+    }
+
+    /// Files the command names, by redirection or as arguments.
+    fn files(&self, layers: &[Layer], cwds: &[PathBuf]) -> Vec<File> {
+        let mut files = Vec::new();
+        for layer in layers {
+            for redirect in &layer.command.redirects {
+                let writes = match redirect.op {
+                    RedirectOp::Read => false,
+                    RedirectOp::Write => true,
+                    RedirectOp::Duplicate => continue,
+                };
+                files.push(self.file(&redirect.target, cwds, writes, true));
+            }
+            let use_of = file_args::file_use(&layer.command);
+            if use_of == FileUse::None {
+                continue;
+            }
+            for word in file_args::file_args(&layer.command) {
+                let mut file = self.file(&word, cwds, use_of == FileUse::Writes, false);
+                file.is_certain = use_of != FileUse::Unknown;
+                files.push(file);
+            }
+        }
+        files
+    }
+
+    fn file(&self, word: &Word, cwds: &[PathBuf], writes: bool, is_redirect: bool) -> File {
+        let text = word.text().map(|text| match (word.tilde, text.strip_prefix('~')) {
+            (true, Some(rest)) if rest.is_empty() || rest.starts_with('/') => {
+                format!("{}{rest}", self.ground.home.display())
+            }
+            _ => text.to_owned(),
+        });
+        // `~name` is another person's home: somewhere outside.
+        let foreign_home = word.tilde && text.as_deref().is_some_and(|text| text.starts_with('~'));
+        let absolute = text.as_deref().is_some_and(|text| text.starts_with('/'));
+        let targets = match &text {
+            None => Vec::new(),
+            Some(_) if foreign_home => Vec::new(),
+            Some(_) if cwds.is_empty() && !absolute => Vec::new(),
+            Some(text) if absolute => vec![self.target(Path::new(text))],
+            Some(text) => cwds.iter().map(|cwd| self.target(&cwd.join(text))).collect(),
+        };
+        File { text, glob: word.glob, targets, writes, is_redirect, is_certain: true }
+    }
+
+    fn file_refusal(&self, files: &[File], behavior: RuleBehavior) -> Option<PermissionAnswer> {
+        for file in files {
+            let access = if file.writes { Access::Write } else { Access::Read };
+            for target in &file.targets {
+                if let Some(entry) = self.path_rule(target, access, behavior) {
+                    let rule = entry.rule.clone();
+                    return Some(match file.is_certain {
+                        true => PermissionAnswer::new(behavior, DecidedBy::Rule(rule)),
+                        false => PermissionAnswer::ask(DecidedBy::RuleMayMatch(rule), None),
+                    });
+                }
+            }
+            if file.glob && file.is_certain {
+                let met = self.rules.list(behavior).iter().find(|entry| {
+                    let anchors = entry.anchors(self.ground.home, self.ground.worktree);
+                    self.concerns(entry, access, behavior)
+                        && matches!(&entry.pattern.specifier, Specifier::Path(pattern)
+                            if file.targets.iter().any(|target| pattern.may_meet(&target.written.to_string_lossy(), anchors)))
+                });
+                if let Some(entry) = met {
+                    return Some(PermissionAnswer::ask(DecidedBy::RuleMayMatch(entry.rule.clone()), None));
+                }
+            }
+        }
+        None
+    }
+
+    /// A recursive reader over a directory that holds a denied file, where no sandbox hides it.
+    fn denied_files_below(&self, layers: &[Layer], cwds: &[PathBuf]) -> Option<PermissionAnswer> {
+        if self.ground.sandbox.enforces && self.ground.sandbox.hides_denied {
+            return None;
+        }
+        let names: Vec<&str> = self
+            .rules
+            .list(RuleBehavior::Deny)
+            .iter()
+            .filter(|entry| entry.pattern.covers_tool("Read"))
+            .filter_map(|entry| match &entry.pattern.specifier {
+                Specifier::Path(pattern) => pattern.literal(),
+                _ => None,
+            })
+            .collect();
+        for layer in layers.iter().filter(|layer| file_args::walks_directories(&layer.command)) {
+            let mut words = file_args::file_args(&layer.command);
+            if words.is_empty() {
+                words.push(Word::literal("."));
+            }
+            for word in &words {
+                for target in self.file(word, cwds, false, false).targets {
+                    for name in &names {
+                        let path = target.written.join(name);
+                        if self.ground.paths.exists(&path) {
+                            return Some(PermissionAnswer::ask(DecidedBy::DeniedFilesBelow { path }, None));
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn protected_file(&self, file: &File) -> Option<PathBuf> {
+        file.targets.iter().find_map(|target| self.protected(target))
+    }
+
+    /// What an allow rule for a command does not cover: files outside the worktree, protected files and,
+    /// where edits ask, redirections into files.
+    fn file_outside(&self, files: &[File], sandbox_enforces: bool) -> Option<DecidedBy> {
+        for file in files.iter().filter(|file| file.is_certain && !file.is_neutral()) {
+            if file.writes
+                && let Some(path) = self.protected_file(file)
+            {
+                return Some(DecidedBy::ProtectedPath { path });
+            }
+            if sandbox_enforces {
+                continue;
+            }
+            let access = if file.writes { Access::Write } else { Access::Read };
+            if file.targets.is_empty() {
+                return Some(DecidedBy::OutsideWorktree {
+                    path: file.text.clone().unwrap_or_default().into(),
+                });
+            }
+            for target in &file.targets {
+                if self.path_permit(target, access).is_some() {
+                    continue;
+                }
+                let Some(resolved) = &target.resolved else {
+                    return Some(DecidedBy::LinkLeadsOutside { path: target.written.clone(), target: None });
+                };
+                if !self.is_inside(&target.written, access) || !self.is_inside(resolved, access) {
+                    return Some(DecidedBy::OutsideWorktree { path: resolved.clone() });
+                }
+                if file.writes && file.is_redirect && self.ground.mode == PermissionMode::Default {
+                    return Some(DecidedBy::NoRule);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The plain values of the ground that this module branches on.
+struct Ground {
+    mode: PermissionMode,
+    isolation: Isolation,
+    sandbox: super::SandboxState,
+}
+
+/// A file that a command names.
+struct File {
+    /// `None` when only the shell knows it.
+    text: Option<String>,
+    glob: bool,
+    /// One for each directory the command may run in; empty when unknown.
+    targets: Vec<Target>,
+    writes: bool,
+    is_redirect: bool,
+    /// The program is known to open this argument.
+    is_certain: bool,
+}
+
+impl File {
+    fn is_neutral(&self) -> bool {
+        self.text.as_deref().is_some_and(|text| NEUTRAL_FILES.contains(&text))
+    }
+}
+
+fn risky_variable(layers: &[Layer]) -> Option<String> {
+    layers
+        .iter()
+        .flat_map(|layer| &layer.command.assignments)
+        .find(|assignment| read_only::is_risky_assignment(&assignment.name, &assignment.value))
+        .map(|assignment| assignment.name.clone())
+}
+
+/// The directories a command may run in: all that the `cd`s before it may have led to.
+struct Cwds {
+    current: Vec<PathBuf>,
+    all: Vec<PathBuf>,
+}
+
+impl Cwds {
+    fn new(cwd: &Path) -> Self {
+        Self { current: vec![cwd.to_path_buf()], all: vec![cwd.to_path_buf()] }
+    }
+
+    /// Empty when unknown.
+    fn current(&self) -> &[PathBuf] {
+        &self.current
+    }
+
+    /// Only `&&` tells that the `cd` before it succeeded.
+    fn enter(&mut self, command: &PlainCommand) {
+        if !matches!(command.after, Connector::And | Connector::Start) || command.depth > 0 {
+            self.current = self.all.clone();
+        }
+    }
+
+    fn leave(&mut self, command: &PlainCommand, home: &Path) {
+        let target = match command.program() {
+            Some("cd") => {
+                command.argv.iter().skip(1).find(|word| !matches!(word.text(), Some("--" | "-P" | "-L")))
+            }
+            Some("pushd" | "popd" | "chdir") => {
+                self.forget();
+                return;
+            }
+            _ => return,
+        };
+        let next: Option<Vec<PathBuf>> = match target.map(|word| (word, word.text())) {
+            None => Some(vec![home.to_path_buf()]),
+            Some((word, Some(text))) if !word.glob && text != "-" => {
+                let text = match text.strip_prefix('~') {
+                    Some(rest) if word.tilde => format!("{}{rest}", home.display()),
+                    _ => text.to_owned(),
+                };
+                Some(self.current.iter().map(|cwd| normalize(&cwd.join(&text))).collect())
+            }
+            Some(_) => None,
+        };
+        match next {
+            Some(next) if !self.current.is_empty() && self.all.len() + next.len() <= MAX_CWDS => {
+                self.all.extend(next.iter().cloned());
+                self.current = next;
+            }
+            _ => self.forget(),
+        }
+    }
+
+    fn forget(&mut self) {
+        self.current.clear();
+        self.all.clear();
+    }
+}

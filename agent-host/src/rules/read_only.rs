@@ -1,0 +1,238 @@
+//! The commands that need no rule: they read, print, and do nothing else.
+
+use crate::{
+    bash::{PlainCommand, Word},
+    dangerous::{Subcommand, subcommand},
+};
+
+/// Programs without any option that writes or runs (the options that do stand in the table of
+/// dangerous forms, which is asked before this set).
+const PROGRAMS: [&str; 51] = [
+    "ls",
+    "cat",
+    "echo",
+    "pwd",
+    "head",
+    "tail",
+    "grep",
+    "egrep",
+    "fgrep",
+    "rg",
+    "find",
+    "wc",
+    "which",
+    "diff",
+    "stat",
+    "du",
+    "df",
+    "cd",
+    "printf",
+    "true",
+    "false",
+    ":",
+    "test",
+    "basename",
+    "dirname",
+    "realpath",
+    "readlink",
+    "cut",
+    "tr",
+    "nl",
+    "rev",
+    "tac",
+    "file",
+    "tree",
+    "id",
+    "whoami",
+    "uname",
+    "seq",
+    "comm",
+    "paste",
+    "cmp",
+    "od",
+    "hexdump",
+    "strings",
+    "md5sum",
+    "sha1sum",
+    "sha256sum",
+    "cksum",
+    "sleep",
+    "type",
+    "fold",
+];
+
+/// Read-only git subcommands, each with the options and words that make it something else.
+const GIT: [(&str, &[&str]); 19] = [
+    ("status", &[]),
+    ("log", &[]),
+    ("diff", &[]),
+    ("show", &[]),
+    ("rev-parse", &[]),
+    ("ls-files", &[]),
+    ("ls-tree", &[]),
+    ("blame", &[]),
+    ("describe", &[]),
+    ("shortlog", &[]),
+    ("cat-file", &[]),
+    ("merge-base", &[]),
+    ("rev-list", &[]),
+    ("grep", &[]),
+    ("count-objects", &[]),
+    ("name-rev", &[]),
+    ("show-ref", &["--verify-write"]),
+    ("for-each-ref", &["--shell", "--perl", "--python", "--tcl"]),
+    ("check-ignore", &[]),
+];
+
+/// Whether a layer without dangerous form only reads. Redirections and paths are judged elsewhere.
+pub(crate) fn is_read_only(command: &PlainCommand) -> bool {
+    if !command.assignments.is_empty() {
+        return false;
+    }
+    // By its plain name only: `./cat` is another program.
+    let Some(program) = command.program() else { return false };
+    let args = command.argv.get(1..).unwrap_or_default();
+    let operands =
+        || args.iter().filter(|word| !word.text().is_some_and(|text| text.starts_with('-'))).count();
+    match program {
+        "git" => git_is_read_only(command),
+        "date" => {
+            args.iter().all(|word| word.text().is_some_and(|text| text.starts_with('+') || text == "-u"))
+        }
+        // The second operand is the output.
+        "uniq" => operands() <= 1 && args.iter().all(Word::is_known),
+        "sort" => args.iter().all(Word::is_known),
+        "sed" => {
+            args.first().and_then(Word::text) == Some("-n")
+                && args.get(1).and_then(Word::text).is_some_and(prints_lines)
+        }
+        "command" => matches!(args.first().and_then(Word::text), Some("-v" | "-V")),
+        "hostname" | "nproc" | "arch" | "tty" | "groups" | "uptime" => args.is_empty(),
+        _ => PROGRAMS.contains(&program),
+    }
+}
+
+/// `10,20p`
+fn prints_lines(script: &str) -> bool {
+    script
+        .strip_suffix('p')
+        .is_some_and(|lines| lines.chars().all(|c| c.is_ascii_digit() || matches!(c, ',' | '$')))
+}
+
+fn git_is_read_only(command: &PlainCommand) -> bool {
+    let Subcommand::At(at) = subcommand(command) else { return false };
+    let Some(name) = command.argv[at].text() else { return false };
+    let args = &command.argv[at + 1..];
+    let texts: Vec<&str> = args.iter().filter_map(Word::text).collect();
+    let all_known = texts.len() == args.len();
+    if let Some((_, except)) = GIT.iter().find(|(git, _)| *git == name) {
+        return all_known && !texts.iter().any(|text| except.contains(text));
+    }
+    match name {
+        "branch" => {
+            all_known
+                && texts.iter().all(|text| {
+                    matches!(
+                        *text,
+                        "-a" | "-r"
+                            | "-v"
+                            | "-vv"
+                            | "--all"
+                            | "--remotes"
+                            | "--verbose"
+                            | "--list"
+                            | "-l"
+                            | "--show-current"
+                    )
+                })
+        }
+        "remote" => all_known && texts.iter().all(|text| matches!(*text, "-v" | "--verbose")),
+        "tag" => all_known && (texts.is_empty() || matches!(texts[0], "-l" | "--list")),
+        "stash" => all_known && matches!(texts.first(), Some(&("list" | "show"))),
+        "worktree" => all_known && matches!(texts.first(), Some(&"list")),
+        "config" => {
+            all_known
+                && matches!(texts.first(), Some(&("--get" | "--list" | "-l" | "get" | "list" | "--get-all")))
+        }
+        _ => false,
+    }
+}
+
+/// Variables in front of a command that change nothing about which program runs.
+const SAFE_VARIABLES: [&str; 17] = [
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR",
+    "TERM",
+    "COLUMNS",
+    "LINES",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "NODE_ENV",
+    "CI",
+    "DEBUG",
+    "GIT_TERMINAL_PROMPT",
+    "PYTHONUNBUFFERED",
+];
+/// Variables that change which program runs, or what later commands mean.
+const RISKY_VARIABLES: [&str; 34] = [
+    "PATH",
+    "IFS",
+    "ENV",
+    "BASH_ENV",
+    "PROMPT_COMMAND",
+    "PS0",
+    "PS1",
+    "PS4",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "CDPATH",
+    "GLOBIGNORE",
+    "HOME",
+    "SHELL",
+    "TMPDIR",
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "MANPAGER",
+    "BROWSER",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "RIPGREP_CONFIG_PATH",
+    "GREP_OPTIONS",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PERL5OPT",
+    "RUBYOPT",
+    "NODE_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "RUSTC_WRAPPER",
+    "SSH_ASKPASS",
+    "SUDO_ASKPASS",
+    "MAKEFLAGS",
+];
+/// Values that make a risky variable harmless.
+const HARMLESS_VALUES: [&str; 4] = ["", "cat", "true", ":"];
+
+pub(crate) fn is_safe_variable(name: &str) -> bool {
+    SAFE_VARIABLES.contains(&name)
+}
+
+pub(crate) fn is_risky_assignment(name: &str, value: &Word) -> bool {
+    let risky = RISKY_VARIABLES.contains(&name)
+        || name.starts_with("LD_")
+        || name.starts_with("DYLD_")
+        || name.starts_with("SWARM_")
+        || name.starts_with("BASH_FUNC_")
+        || (name.starts_with("GIT_")
+            && !name.starts_with("GIT_AUTHOR_")
+            && !name.starts_with("GIT_COMMITTER_")
+            && name != "GIT_TERMINAL_PROMPT");
+    let harmless_pager = !matches!(name, "PATH" | "HOME" | "IFS")
+        && value.text().is_some_and(|value| HARMLESS_VALUES.contains(&value));
+    risky && !(harmless_pager && !name.starts_with("LD_"))
+}
