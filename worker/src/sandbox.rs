@@ -1,0 +1,30 @@
+//! Confinement of commands: what a process may read, write, call and reach, applied in a small
+//! re-exec helper (`swarm-worker exec`) right before the command's own `execve`.
+//!
+//! Tier 2 is Landlock plus seccomp; tier 0 confines nothing but still supervises. Knows nothing of
+//! shells, models or sessions. What tier 2 does not hold is listed by [`probe::SandboxReport::notes`].
+#![expect(
+    unsafe_code,
+    reason = "fork, pidfds, the capability bounding set and close_range have no safe wrapper in nix; \
+              all of them are in `raw`"
+)]
+
+mod confine;
+mod exec;
+mod filesystem;
+mod policy;
+mod probe;
+mod raw;
+mod supervise;
+mod syscalls;
+mod system_paths;
+
+pub use confine::ConfineError;
+pub use exec::{ExecReport, ExecRequest, POLICY_FD_FLAG, POLICY_FLAG, SuperviseRequest, main as exec_main};
+pub use policy::{Limits, Network, SandboxPolicy, Tier, WriteScope};
+pub use probe::{SandboxReport, main as probe_main, probe};
+pub use supervise::{StopOrder, Supervision, SupervisionEnd, supervise};
+pub use system_paths::SystemPaths;
+
+pub(crate) use raw::{PidFd, fork_then};
+pub(crate) use supervise::watched_signals;

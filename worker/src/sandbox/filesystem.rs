@@ -1,0 +1,77 @@
+//! The Landlock rule set of a policy.
+
+use super::policy::{Network, SandboxPolicy, WriteScope};
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
+    PathBeneath, PathFd, PathFdError, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
+    RulesetStatus, Scope, path_beneath_rules,
+};
+use std::path::PathBuf;
+
+/// The oldest ABI that confines writes at all: truncation came with 3.
+const REQUIRED: ABI = ABI::V3;
+/// The newest ABI whose rights were vetted here; later rights of a kernel are left alone.
+const VETTED: ABI = ABI::V7;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FilesystemError {
+    #[error("Landlock refused the rule set")]
+    Ruleset(#[from] RulesetError),
+    #[error("failed to open {path}")]
+    Path { path: PathBuf, source: PathFdError },
+    #[error("the kernel does not enforce Landlock ABI 3 or later ({status:?})")]
+    NotEnforced { status: LandlockStatus },
+}
+
+/// Confines this process for good. Returns the ABI that is in force.
+pub(super) fn restrict(policy: &SandboxPolicy) -> Result<i32, FilesystemError> {
+    let read = AccessFs::from_read(VETTED);
+    // No device nodes: as root one could make a name for the disk.
+    let write = AccessFs::from_all(VETTED) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(REQUIRED))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(VETTED))?
+        .scope(Scope::from_all(VETTED))?;
+    if policy.network == Network::Off {
+        // A second fence behind the refused `socket`: a descriptor that was handed in stays mute.
+        ruleset = ruleset.handle_access(AccessNet::from_all(VETTED))?;
+    }
+    let mut ruleset = ruleset.create()?;
+
+    let carved = policy.system.carved();
+    ruleset = ruleset
+        .add_rules(path_beneath_rules(&carved.trees, read))?
+        .add_rules(path_beneath_rules(&carved.listed, AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules(&policy.system.devices, device))?
+        .add_rules(path_beneath_rules(&policy.readable, read))?;
+
+    // The two places every command has: their absence is an error, not a silent refusal later.
+    ruleset = add_required(ruleset, &policy.temp_dir, write)?;
+    ruleset = match policy.write_scope {
+        WriteScope::Worktree => add_required(ruleset, &policy.worktree, write)?
+            .add_rules(path_beneath_rules(&policy.writable, write))?
+            .add_rules(path_beneath_rules(&policy.system.shared_memory, write))?,
+        WriteScope::ReadOnly => add_required(ruleset, &policy.worktree, read)?
+            .add_rules(path_beneath_rules(&policy.writable, read))?,
+    };
+
+    let status = ruleset.restrict_self()?;
+    match (status.ruleset, status.landlock) {
+        (RulesetStatus::NotEnforced, landlock) => Err(FilesystemError::NotEnforced { status: landlock }),
+        (_, LandlockStatus::Available { effective_abi, .. }) => Ok(effective_abi as i32),
+        (_, landlock) => Err(FilesystemError::NotEnforced { status: landlock }),
+    }
+}
+
+fn add_required(
+    ruleset: landlock::RulesetCreated,
+    path: &PathBuf,
+    access: BitFlags<AccessFs>,
+) -> Result<landlock::RulesetCreated, FilesystemError> {
+    let fd = PathFd::new(path).map_err(|source| FilesystemError::Path { path: path.clone(), source })?;
+    Ok(ruleset.add_rule(PathBeneath::new(fd, access))?)
+}

@@ -1,0 +1,104 @@
+//! What a command may do, as data. Carried to the helper as JSON; holds no secret.
+
+use super::system_paths::SystemPaths;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// How strongly commands are confined (spec 5.5). On the wire a number, so that a later tier 1 fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
+pub enum Tier {
+    /// Tier 0: nothing is confined; the command is still supervised and limited.
+    Unconfined,
+    /// Tier 2: Landlock and seccomp.
+    Landlock,
+}
+
+impl From<Tier> for u8 {
+    fn from(tier: Tier) -> Self {
+        match tier {
+            Tier::Unconfined => 0,
+            Tier::Landlock => 2,
+        }
+    }
+}
+
+impl TryFrom<u8> for Tier {
+    type Error = String;
+
+    fn try_from(number: u8) -> Result<Self, Self::Error> {
+        match number {
+            0 => Ok(Self::Unconfined),
+            2 => Ok(Self::Landlock),
+            other => Err(format!("sandbox tier {other} is not known here")),
+        }
+    }
+}
+
+/// What may be written beside the temp directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteScope {
+    /// The worktree and [`SandboxPolicy::writable`].
+    Worktree,
+    /// Nothing (plan mode, read-only agents).
+    ReadOnly,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// No socket of any family; `socketpair` stays.
+    Off,
+    /// Internet sockets. Unix sockets stay refused: what listens there runs things outside.
+    On,
+}
+
+/// Limits of one process, inherited by its children. `None` leaves what the worker has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// `RLIMIT_AS`. Off by default: node, Go and Java reserve far more than they use.
+    pub address_space_bytes: Option<u64>,
+    /// `RLIMIT_FSIZE`.
+    pub file_bytes: Option<u64>,
+    /// `RLIMIT_NOFILE`.
+    pub open_files: Option<u64>,
+    /// `RLIMIT_CPU`.
+    pub cpu_seconds: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxPolicy {
+    /// The command does not start when this tier cannot be enforced.
+    pub tier: Tier,
+    pub write_scope: WriteScope,
+    pub worktree: PathBuf,
+    /// Private to the worker; writable in every scope.
+    pub temp_dir: PathBuf,
+    /// Further places to write under [`WriteScope::Worktree`], such as the worktree's own git
+    /// directory and a quarantine for objects. Read-only under [`WriteScope::ReadOnly`].
+    pub writable: Vec<PathBuf>,
+    /// Further places to read, such as git's common directory.
+    pub readable: Vec<PathBuf>,
+    pub system: SystemPaths,
+    pub network: Network,
+    pub limits: Limits,
+}
+
+impl SandboxPolicy {
+    /// Tier 2, writes to `worktree` and `temp_dir`, no network, the usual tool chains readable.
+    #[must_use]
+    pub fn for_worktree(worktree: PathBuf, temp_dir: PathBuf, system: SystemPaths) -> Self {
+        Self {
+            tier: Tier::Landlock,
+            write_scope: WriteScope::Worktree,
+            worktree,
+            temp_dir,
+            writable: Vec::new(),
+            readable: Vec::new(),
+            system,
+            network: Network::Off,
+            limits: Limits::default(),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A single-threaded parent that loses nobody: as subreaper every descendant stays below it, so
+//! double forks, new sessions and emptied environments do not get away. Used by the exec helper
+//! for one command and by the keeper for a run.
+
+use crate::shell::processes::{self, EndTiming, Ended, ProcessStat, descendants_of, live_processes};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+use swarm_protocol::process::ProcessExit;
+
+/// How a child is watched, and what a request to stop (SIGTERM, SIGINT) does.
+#[derive(Debug, Clone)]
+pub struct Supervision {
+    pub stop: StopOrder,
+    /// For what is left when the child has ended by itself.
+    pub leftovers: EndTiming,
+    /// `KEY`, `value`: what carries it belongs to the tree even if it hangs elsewhere.
+    pub marker: Option<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum StopOrder {
+    /// The whole tree is told at once, and killed after the grace time.
+    Tree { grace: Duration },
+    /// The child is told alone, so that it can put its house in order.
+    ChildFirst { grace: Duration },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SupervisionEnd {
+    pub exit: ProcessExit,
+    pub ended: Ended,
+    /// Ended because this process was told to.
+    pub stopped: bool,
+}
+
+/// Blocks the signals a supervisor waits for. Before the child is made, so that none is missed; the
+/// child empties its mask again. SIGHUP is taken and ignored.
+pub(crate) fn watched_signals() -> nix::Result<SignalFd> {
+    prctl::set_child_subreaper(true)?;
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// Waits for `child`, then ends all that is left of its tree.
+pub fn supervise(signals: &SignalFd, child: Pid, plan: &Supervision) -> SupervisionEnd {
+    let mut watch = Watch { signals, child, exit: None, childless: false, stop: false };
+    watch.reap();
+    while watch.exit.is_none() && !watch.stop {
+        watch.pause(None);
+    }
+    let stopped = watch.exit.is_none();
+    let timing = match (stopped, plan.stop) {
+        (false, _) => plan.leftovers,
+        (true, StopOrder::Tree { grace }) => EndTiming::with_grace(grace),
+        (true, StopOrder::ChildFirst { grace }) => {
+            watch.stop_child(grace);
+            plan.leftovers
+        }
+    };
+    let own = Pid::this().as_raw();
+    let find = || -> Vec<ProcessStat> {
+        let all = live_processes();
+        let mut found = descendants_of(own, &all);
+        if let Some((key, value)) = &plan.marker {
+            for stat in processes::find_by_env_marker(key, value) {
+                if stat.pid != own && !found.iter().any(|other| other.pid == stat.pid) {
+                    found.push(stat);
+                }
+            }
+        }
+        found
+    };
+    let ended = if watch.childless && plan.marker.is_none() {
+        Ended::default()
+    } else {
+        processes::end_all(&find, timing, &mut |time| watch.pause(Some(time)))
+    };
+    watch.reap();
+    SupervisionEnd {
+        // Without a status the child is a survivor of SIGKILL.
+        exit: watch.exit.unwrap_or(ProcessExit::Signal(Signal::SIGKILL as i32)),
+        ended,
+        stopped,
+    }
+}
+
+struct Watch<'a> {
+    signals: &'a SignalFd,
+    child: Pid,
+    exit: Option<ProcessExit>,
+    /// No child of any kind: for a subreaper that means nothing is left.
+    childless: bool,
+    stop: bool,
+}
+
+impl Watch<'_> {
+    /// Waits for a signal, at most `time`, and takes what has come.
+    fn pause(&mut self, time: Option<Duration>) {
+        let timeout = match time {
+            None => PollTimeout::NONE,
+            Some(time) => PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX),
+        };
+        let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        // An interrupted poll is as good as a signal: what follows does not block.
+        let _ready: nix::Result<i32> = poll(&mut fds, timeout);
+        while let Ok(Some(info)) = self.signals.read_signal() {
+            let number = i32::try_from(info.ssi_signo).unwrap_or_default();
+            self.stop |= number == Signal::SIGTERM as i32 || number == Signal::SIGINT as i32;
+        }
+        self.reap();
+    }
+
+    fn reap(&mut self) {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.child => {
+                    self.exit = Some(ProcessExit::Code(code));
+                }
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.child => {
+                    self.exit = Some(ProcessExit::Signal(signal as i32));
+                }
+                Ok(WaitStatus::StillAlive) => return,
+                Err(Errno::EINTR) | Ok(_) => {}
+                Err(_) => {
+                    self.childless = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn stop_child(&mut self, grace: Duration) {
+        let deadline = Instant::now() + grace;
+        // Not reaped yet, so the id is still the child's.
+        let _gone: nix::Result<()> = kill(self.child, Signal::SIGTERM);
+        while self.exit.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let _gone: nix::Result<()> = kill(self.child, Signal::SIGKILL);
+                return;
+            }
+            self.pause(Some(left));
+        }
+    }
+}

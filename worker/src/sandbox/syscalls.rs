@@ -1,0 +1,215 @@
+//! The system call filter: a deny list with EPERM, so that programs which merely probe go on.
+//! Landlock decides about paths; this closes the ways around it.
+
+use super::policy::Network;
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, sock_filter,
+};
+use std::collections::BTreeMap;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FilterError {
+    #[error("failed to compile the system call filter")]
+    Compile(#[from] seccompiler::BackendError),
+    #[error("failed to install the system call filter")]
+    Install(#[from] seccompiler::Error),
+}
+
+/// Refused whatever the arguments.
+const DENIED: &[libc::c_long] = &[
+    // Work done by kernel threads is invisible to a filter.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // The mount table and the root directory.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    // Keys of the user.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // Code and doors in the kernel.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    // The machine.
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+];
+
+/// Namespace flags of `clone` and `unshare`. `CLONE_NEWTIME` is left out for `clone`, where its bit
+/// belongs to the exit signal.
+const NEW_NAMESPACE: &[libc::c_int] = &[
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+const CLONE_NEWTIME: u64 = 0x80;
+
+/// ioctls that put words into somebody's terminal.
+const DENIED_IOCTLS: &[u64] = &[
+    0x5412, // TIOCSTI
+    0x541C, // TIOCLINUX
+];
+
+/// Families that stay with [`Network::On`]; glibc and Go list interfaces over netlink.
+const NETWORK_FAMILIES: &[libc::c_int] = &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// Installs the filter in this process for good.
+pub(super) fn restrict(network: Network) -> Result<(), FilterError> {
+    for program in programs(network)? {
+        seccompiler::apply_filter(&program)?;
+    }
+    Ok(())
+}
+
+fn programs(network: Network) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let arch: TargetArch = std::env::consts::ARCH.try_into()?;
+    let compile = |rules, refusal: libc::c_int| -> Result<BpfProgram, seccompiler::BackendError> {
+        SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(refusal.cast_unsigned()), arch)?
+            .try_into()
+    };
+    // The flags of `clone3` are behind a pointer, which a filter cannot follow. ENOSYS makes the C
+    // libraries fall back to `clone`.
+    let hidden = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let denied = compile(denied_rules(network)?, libc::EPERM)?;
+    Ok([with_x32_killed(denied), compile(hidden, libc::ENOSYS)?])
+}
+
+type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
+
+fn denied_rules(network: Network) -> Result<Rules, seccompiler::BackendError> {
+    let mut rules: Rules = DENIED.iter().map(|number| (*number, Vec::new())).collect();
+
+    let flag = |flag: u64| condition(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag);
+    let mut clone = Vec::new();
+    for namespace in NEW_NAMESPACE {
+        clone.push(SeccompRule::new(vec![flag(u64::from(namespace.cast_unsigned()))?])?);
+    }
+    let mut unshare = clone.clone();
+    unshare.push(SeccompRule::new(vec![flag(CLONE_NEWTIME)?])?);
+    rules.insert(libc::SYS_clone, clone);
+    rules.insert(libc::SYS_unshare, unshare);
+
+    let mut ioctl = Vec::new();
+    for request in DENIED_IOCTLS {
+        ioctl.push(SeccompRule::new(vec![condition(
+            1,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Eq,
+            *request,
+        )?])?);
+    }
+    rules.insert(libc::SYS_ioctl, ioctl);
+
+    let socket = match network {
+        Network::Off => Vec::new(),
+        Network::On => {
+            let mut other_family = Vec::new();
+            for family in NETWORK_FAMILIES {
+                other_family.push(condition(
+                    0,
+                    SeccompCmpArgLen::Dword,
+                    SeccompCmpOp::Ne,
+                    u64::from(family.cast_unsigned()),
+                )?);
+            }
+            vec![SeccompRule::new(other_family)?]
+        }
+    };
+    rules.insert(libc::SYS_socket, socket);
+    Ok(rules)
+}
+
+fn condition(
+    argument: u8,
+    length: SeccompCmpArgLen,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(argument, length, operator, value)
+}
+
+/// Puts a check before the filter: x32 calls share the architecture of x86-64 and would pass by
+/// every rule under their own numbers. Other architectures are killed by the filter itself.
+#[cfg(target_arch = "x86_64")]
+fn with_x32_killed(program: BpfProgram) -> BpfProgram {
+    const LOAD_NUMBER: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+    const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    const X32_BIT: u32 = 0x4000_0000;
+    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let mut whole = vec![
+        step(LOAD_NUMBER, 0, 0, 0),
+        step(JUMP_IF_GREATER_OR_EQUAL, 0, 1, X32_BIT),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+    ];
+    whole.extend(program);
+    whole
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn with_x32_killed(program: BpfProgram) -> BpfProgram {
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_levels_compile() {
+        assert!(programs(Network::Off).is_ok());
+        assert!(programs(Network::On).is_ok());
+    }
+}

@@ -1,0 +1,14 @@
+//! Real processes: the shell, its sandbox, and the keeper. Runs as root and as another user.
+//! Where the sandbox cannot be enforced, its tests fail unless `SWARM_TEST_NO_SANDBOX=1`.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are not seen as tests")]
+
+#[path = "shell/commands.rs"]
+mod commands;
+#[path = "shell/escapes.rs"]
+mod escapes;
+#[path = "shell/keeper.rs"]
+mod keeper;
+#[path = "shell/leftovers.rs"]
+mod leftovers;
+#[path = "shell/support.rs"]
+mod support;
