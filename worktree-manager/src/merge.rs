@@ -1,0 +1,447 @@
+//! Merging a branch: a trial on objects alone, a check in a scratch worktree, then one move of the
+//! target by comparing with its old value. Refusal and conflict are different answers.
+//!
+//! The trial is `git merge-tree`, not libgit2's `merge_trees`: it gives what the person's own
+//! `git merge` would give (renames of directories, attributes), and is the faster one on large trees
+//! (see `examples/bench_create.rs`).
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+
+use serde::Serialize;
+
+use crate::commit::{Identity, user_identity};
+use crate::diff::{DiffError, sum};
+use crate::git::{Access, GitError};
+use crate::landing::{Landed, LandingRefusal};
+use crate::lock::{LockError, PatienceError, ProcessStamp};
+use crate::manager::{CreateError, Manager, checkout};
+use crate::name::BranchName;
+use crate::porcelain::{self, LineRange, Malformed, TrialTree};
+use crate::record::RecordError;
+use crate::removal::{RemoveError, remove_directory};
+use crate::repository::ReadError;
+use crate::types::{CommitId, DiffStat, RepoPath};
+
+/// How a branch becomes part of the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// Move the target to the branch if that loses nothing, else a merge commit.
+    #[default]
+    FastForwardOrMerge,
+    /// Always a merge commit (`--no-ff`).
+    MergeCommit,
+    /// One new commit with all changes.
+    Squash,
+    /// The branch's commits, made again on top of the target.
+    Rebase,
+}
+
+/// What to merge.
+#[derive(Clone, Debug)]
+pub struct MergeRequest {
+    /// The worker's branch.
+    pub branch: BranchName,
+    /// Where it goes.
+    pub into: BranchName,
+    /// How.
+    pub strategy: Strategy,
+    /// Message of a merge or squash commit; `None` makes one.
+    pub message: Option<String>,
+}
+
+/// Runs a check in a directory that holds the merged files, and is gone afterwards. The server
+/// passes one that starts `swarm-worker exec`.
+pub type Check<'a> =
+    Box<dyn FnOnce(PathBuf) -> Pin<Box<dyn Future<Output = CheckOutcome> + Send + 'a>> + Send + 'a>;
+
+/// What a [`Check`] found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "check", rename_all = "snake_case")]
+pub enum CheckOutcome {
+    /// The merge may land.
+    Passed,
+    /// It may not; `report` is shown.
+    Failed { report: String },
+}
+
+/// A file that both sides changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConflictFile {
+    /// Which.
+    pub path: RepoPath,
+    /// git's words, such as `CONFLICT (contents)`.
+    pub kinds: Vec<String>,
+    /// Conflict markers in the merged text; none for binary files, deletions and renames.
+    pub ranges: Vec<LineRange>,
+}
+
+/// How a merge ended. Only [`MergeOutcome::Merged`] changed anything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+#[must_use = "a merge that did not happen must be reported"]
+pub enum MergeOutcome {
+    /// The target moved.
+    Merged { from: CommitId, to: CommitId, stat: DiffStat },
+    /// The target has it all.
+    AlreadyMerged { at: CommitId },
+    /// Both sides changed the same places.
+    Conflict { files: Vec<ConflictFile> },
+    /// The target is checked out and cannot move with its files now.
+    Refused { reason: LandingRefusal, files: Vec<RepoPath> },
+    /// Somebody moved the target meanwhile; merge again.
+    TargetMoved { expected: CommitId, found: Option<CommitId> },
+    /// The check said no.
+    CheckFailed { report: String },
+}
+
+/// Why a merge could not be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// One of the branches is unknown or unrelated.
+    #[error(transparent)]
+    Diff(#[from] DiffError),
+    /// The target does not exist.
+    #[error("branch {into} does not exist; name another with --into")]
+    NoTarget { into: BranchName },
+    /// The scratch worktree could not be made.
+    #[error("cannot make a scratch worktree for the check")]
+    Scratch(#[source] Box<CreateError>),
+    /// The scratch worktree could not be removed; `swarm gc` will.
+    #[error(transparent)]
+    Remove(#[from] RemoveError),
+    /// git refused.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// A lock stayed.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Objects could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Records could not be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+impl From<PatienceError> for MergeError {
+    fn from(error: PatienceError) -> Self {
+        match error {
+            PatienceError::Git(error) => Self::Git(error),
+            PatienceError::Lock(error) => Self::Lock(error),
+        }
+    }
+}
+
+/// How it is known that a branch is part of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MergeProof {
+    /// The target contains its tip.
+    Ancestry,
+    /// Merging it again would change no file of the target: it was squashed or rebased.
+    TreeEquality,
+}
+
+enum Trial {
+    Clean(CommitId),
+    Conflict(Vec<ConflictFile>),
+}
+
+/// Prefix of scratch worktrees in [`Manager::home`]; no agent id starts with a dot.
+pub(crate) const SCRATCH_PREFIX: &str = ".scratch-";
+
+impl Manager {
+    /// Merges by trial, check and compare-and-swap.
+    ///
+    /// # Errors
+    /// [`MergeError`]; the target is then where it was.
+    #[tracing::instrument(skip_all, fields(branch = %request.branch, into = %request.into))]
+    pub async fn merge(
+        &self,
+        request: &MergeRequest,
+        check: Option<Check<'_>>,
+    ) -> Result<MergeOutcome, MergeError> {
+        let repository = self.repository();
+        let from = repository.branch_tip(&request.into).await?;
+        let from = from.ok_or_else(|| MergeError::NoTarget { into: request.into.clone() })?;
+        let (base, tip) = repository.merge_base(&request.branch.full_ref(), from.as_str()).await?;
+        if base == tip {
+            return Ok(MergeOutcome::AlreadyMerged { at: from });
+        }
+        let forward = base == from;
+        let to = match request.strategy {
+            Strategy::FastForwardOrMerge | Strategy::Rebase if forward => Ok(tip),
+            Strategy::FastForwardOrMerge | Strategy::MergeCommit => self.merged(request, &from, &tip).await?,
+            Strategy::Squash => self.squashed(request, &from, &tip).await?,
+            Strategy::Rebase => self.rebased(&from, &tip).await?,
+        };
+        let to = match to {
+            Ok(to) => to,
+            Err(files) => return Ok(MergeOutcome::Conflict { files }),
+        };
+        if to == from {
+            return Ok(MergeOutcome::AlreadyMerged { at: from });
+        }
+        if let Some(check) = check
+            && let CheckOutcome::Failed { report } = self.in_scratch(&to, check).await?
+        {
+            return Ok(MergeOutcome::CheckFailed { report });
+        }
+        let note = format!("swarm: merge {}", request.branch);
+        Ok(match self.land(&request.into, &from, &to, &note).await? {
+            Landed::Moved => {
+                tracing::info!(from = from.short(), to = to.short(), "merged");
+                let stat = sum(&repository.numstat(&from, &to).await?);
+                MergeOutcome::Merged { from, to, stat }
+            }
+            Landed::TargetMoved { found } => MergeOutcome::TargetMoved { expected: from, found },
+            Landed::Refused { reason, files } => MergeOutcome::Refused { reason, files },
+        })
+    }
+
+    /// Proves that `into` has what `branch` has, or `None`: names and ages prove nothing.
+    ///
+    /// # Errors
+    /// [`MergeError`].
+    pub async fn is_merged(
+        &self,
+        branch: &BranchName,
+        into: &BranchName,
+    ) -> Result<Option<MergeProof>, MergeError> {
+        let repository = self.repository();
+        let target = repository.commit_named(&into.full_ref()).await?;
+        let named = branch.full_ref();
+        let (base, tip) = repository.merge_base(&named, target.as_str()).await?;
+        if base == tip {
+            return Ok(Some(MergeProof::Ancestry));
+        }
+        let tree = self.tree_of(&target).await?;
+        Ok(match self.trial(None, &target, &tip).await? {
+            Trial::Clean(merged) if merged == tree => Some(MergeProof::TreeEquality),
+            Trial::Clean(_) | Trial::Conflict(_) => None,
+        })
+    }
+
+    async fn tree_of(&self, commit: &CommitId) -> Result<CommitId, GitError> {
+        let expression = format!("{commit}^{{tree}}");
+        self.repository().bare_tree().rev(&expression).await
+    }
+
+    /// Merges `theirs` into `ours` on objects alone.
+    async fn trial(
+        &self,
+        base: Option<&CommitId>,
+        ours: &CommitId,
+        theirs: &CommitId,
+    ) -> Result<Trial, MergeError> {
+        let mut command = self
+            .repository()
+            .read_common(["merge-tree", "--write-tree", "-z"])
+            .neutral(&self.repository().tree().await?.neutral)
+            // Attributes come from the target, as in a merge in its working tree.
+            .env("GIT_ATTR_SOURCE", ours.as_str());
+        if let Some(base) = base {
+            command = command.arg(format!("--merge-base={base}"));
+        }
+        let out = command.arg(ours.as_str()).arg(theirs.as_str()).run().await?;
+        let clean = match out.code {
+            Some(0) => true,
+            Some(1) => false,
+            _ => return Err(out.into_error().into()),
+        };
+        let unreadable = |Malformed(problem)| out.unreadable(problem);
+        let trial = porcelain::merge_tree(&out.stdout, clean).map_err(unreadable)?;
+        let tree = CommitId::parse(&trial.tree).map_err(|_| out.unreadable("the merged tree has no id"))?;
+        if clean {
+            return Ok(Trial::Clean(tree));
+        }
+        Ok(Trial::Conflict(self.conflicts(tree, trial).await?))
+    }
+
+    async fn conflicts(&self, tree: CommitId, trial: TrialTree) -> Result<Vec<ConflictFile>, ReadError> {
+        let oid = tree.oid();
+        self.repository()
+            .libgit("a trial merge", move |repo| {
+                let tree = repo.find_tree(oid)?;
+                let files = trial.conflicts.into_iter().map(|path| {
+                    let entry = tree.get_path(&path.to_path());
+                    let blob = entry.and_then(|e| repo.find_blob(e.id()));
+                    let ranges =
+                        blob.ok().filter(|b| !b.is_binary()).map(|b| porcelain::conflict_ranges(b.content()));
+                    let kinds = trial.kinds.iter().filter(|(p, _)| *p == path);
+                    ConflictFile {
+                        kinds: kinds.map(|(_, kind)| kind.clone()).collect(),
+                        ranges: ranges.unwrap_or_default(),
+                        path,
+                    }
+                });
+                Ok(files.collect())
+            })
+            .await
+    }
+
+    async fn merged(
+        &self,
+        request: &MergeRequest,
+        from: &CommitId,
+        tip: &CommitId,
+    ) -> Result<Result<CommitId, Vec<ConflictFile>>, MergeError> {
+        let tree = match self.trial(None, from, tip).await? {
+            Trial::Clean(tree) => tree,
+            Trial::Conflict(files) => return Ok(Err(files)),
+        };
+        let default = format!("Merge branch '{}' into {}", request.branch, request.into);
+        let message = request.message.as_deref().unwrap_or(&default);
+        let by = self.merger().await?;
+        Ok(Ok(self.commit(&tree, &[from, tip], message.as_bytes(), &by, None).await?))
+    }
+
+    async fn squashed(
+        &self,
+        request: &MergeRequest,
+        from: &CommitId,
+        tip: &CommitId,
+    ) -> Result<Result<CommitId, Vec<ConflictFile>>, MergeError> {
+        let tree = match self.trial(None, from, tip).await? {
+            Trial::Clean(tree) => tree,
+            Trial::Conflict(files) => return Ok(Err(files)),
+        };
+        if tree == self.tree_of(from).await? {
+            return Ok(Ok(from.clone()));
+        }
+        let commits = self.repository().commits(from, tip).await?;
+        let mut default = format!("Squash branch '{}'\n\n", request.branch);
+        for commit in commits.listed.iter().rev() {
+            default.push_str(&format!("* {}\n", commit.subject));
+        }
+        let message = request.message.as_deref().unwrap_or(&default);
+        let by = self.merger().await?;
+        Ok(Ok(self.commit(&tree, &[from], message.as_bytes(), &by, None).await?))
+    }
+
+    /// Makes the commits of `tip` again on top of `from`; merge commits and commits that become
+    /// empty are left out, as `git rebase` does.
+    async fn rebased(
+        &self,
+        from: &CommitId,
+        tip: &CommitId,
+    ) -> Result<Result<CommitId, Vec<ConflictFile>>, MergeError> {
+        let range = format!("{from}..{tip}");
+        let list = self
+            .repository()
+            .read_common(["rev-list", "--reverse", "--topo-order", "--no-merges", &range])
+            .ok()
+            .await?;
+        let list = String::from_utf8_lossy(&list).into_owned();
+        let by = self.merger().await?;
+        let mut onto = from.clone();
+        for commit in list.lines().filter_map(|l| CommitId::parse(l).ok()) {
+            let oid = commit.oid();
+            let (author, message, parent) = self
+                .repository()
+                .libgit("a commit", move |repo| {
+                    let commit = repo.find_commit(oid)?;
+                    let author = Author::of(&commit);
+                    Ok((author, commit.message_bytes().to_vec(), commit.parent_id(0)?))
+                })
+                .await?;
+            let tree = match self.trial(Some(&parent.into()), &onto, &commit).await? {
+                Trial::Clean(tree) => tree,
+                Trial::Conflict(files) => return Ok(Err(files)),
+            };
+            if tree != self.tree_of(&onto).await? {
+                onto = self.commit(&tree, &[&onto], &message, &by, Some(&author)).await?;
+            }
+        }
+        Ok(Ok(onto))
+    }
+
+    async fn merger(&self) -> Result<Identity, GitError> {
+        let tree = self.repository().bare_tree();
+        Ok(user_identity(&tree).await?.unwrap_or_else(Identity::swarm))
+    }
+
+    async fn commit(
+        &self,
+        tree: &CommitId,
+        parents: &[&CommitId],
+        message: &[u8],
+        by: &Identity,
+        author: Option<&Author>,
+    ) -> Result<CommitId, GitError> {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        let place = self.repository().common_place();
+        let args = ["commit-tree", tree.as_str(), "-F", "-"];
+        let mut command =
+            self.repository().inner.git.command(&place, Access::Write, args).stdin(message.to_vec());
+        for parent in parents {
+            command = command.arg("-p").arg(parent.as_str());
+        }
+        command = command.env("GIT_COMMITTER_NAME", &by.name).env("GIT_COMMITTER_EMAIL", &by.email);
+        command = match author {
+            None => command.env("GIT_AUTHOR_NAME", &by.name).env("GIT_AUTHOR_EMAIL", &by.email),
+            Some(author) => command
+                .env("GIT_AUTHOR_NAME", OsStr::from_bytes(&author.name))
+                .env("GIT_AUTHOR_EMAIL", OsStr::from_bytes(&author.email))
+                .env("GIT_AUTHOR_DATE", &author.date),
+        };
+        crate::tree::Tree::object(command).await
+    }
+
+    /// Checks `commit` out in a worktree of its own, runs `check` there, and removes it.
+    async fn in_scratch(&self, commit: &CommitId, check: Check<'_>) -> Result<CheckOutcome, MergeError> {
+        let (path, admin) = self.make_scratch(commit).await.map_err(|e| MergeError::Scratch(Box::new(e)))?;
+        let outcome = check(path.clone()).await;
+        self.remove_scratch(&path, &admin).await?;
+        Ok(outcome)
+    }
+
+    async fn make_scratch(&self, commit: &CommitId) -> Result<(PathBuf, PathBuf), CreateError> {
+        let unwritable = |source| CreateError::Directory { path: self.home.clone(), source };
+        std::fs::create_dir_all(&self.home).map_err(unwritable)?;
+        let path = tempfile::Builder::new()
+            .prefix(SCRATCH_PREFIX)
+            .tempdir_in(&self.home)
+            .map_err(unwritable)?
+            .keep();
+        let registration = self.register().await?;
+        let place = self.repository.common_place();
+        let args = ["worktree", "add", "--no-checkout", "--detach", "--lock", "--reason"];
+        let add = self.repository.inner.git.command(&place, Access::Write, args);
+        add.arg(ProcessStamp::current().to_reason()).arg(&path).arg(commit.as_str()).ok().await?;
+        drop(registration);
+        let admin = crate::own::git_dir_of(&path, self.repository.common_dir())
+            .ok_or_else(|| CreateError::NotRegistered { path: path.clone() })?;
+        checkout(&self.tree(&path, &admin).await?).await?;
+        Ok((path, admin))
+    }
+
+    pub(crate) async fn remove_scratch(&self, path: &Path, admin: &Path) -> Result<(), RemoveError> {
+        let _registration = self.register().await?;
+        remove_directory(path).await?;
+        remove_directory(admin).await
+    }
+}
+
+struct Author {
+    name: Vec<u8>,
+    email: Vec<u8>,
+    date: String,
+}
+
+impl Author {
+    fn of(commit: &git2::Commit<'_>) -> Self {
+        let author = commit.author();
+        let when = author.when();
+        let minutes = when.offset_minutes();
+        let (sign, minutes) = (if minutes < 0 { '-' } else { '+' }, minutes.abs());
+        Self {
+            name: author.name_bytes().to_vec(),
+            email: author.email_bytes().to_vec(),
+            date: format!("@{} {sign}{:02}{:02}", when.seconds(), minutes / 60, minutes % 60),
+        }
+    }
+}
