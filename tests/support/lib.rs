@@ -2,9 +2,20 @@
 //!
 //! It drives the programs from outside, through sockets, files and exit codes, and knows none of our crates.
 
+pub mod bins;
 pub mod model_server;
+pub mod process;
+pub mod pty;
+pub mod repo;
+pub mod swarm;
+pub mod wait;
 
-pub use model_server::{ModelServer, Reply, when};
+pub use self::{
+    model_server::{ModelServer, Reply, when},
+    repo::TestRepo,
+    swarm::SwarmHome,
+    wait::{eventually, until},
+};
 
 /// A client for plain HTTP to our own servers. It never goes through a proxy.
 pub fn http_client() -> reqwest::Client {
