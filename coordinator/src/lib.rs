@@ -1,1 +1,5 @@
-//! coordinator
+//! The server and shell of swarm.
+#![warn(missing_docs)]
+
+pub mod journal;
+mod projections;

@@ -17,7 +17,7 @@ use crate::{
     notification::{Notification, NotificationKey},
     permission::{PermissionDecision, PermissionMode, PermissionRequest, Rule},
     process::ProcessIdentity,
-    record::{CompactBoundary, RecordHead, RunEnd, StopReason},
+    record::{CompactBoundary, RecordHead, RunEnd, RunStarted, StopReason},
     status::{ExitReason, SessionState, Verdict, WaitingFor, WorkerStatus},
     time::Timestamp,
     usage::{Cost, Usage},
@@ -222,6 +222,8 @@ pub enum Event {
         assistant: Option<Message>,
         /// The results of its calls.
         results: Option<Message>,
+        /// The model that answered.
+        model: String,
         /// Why it stopped.
         stop_reason: StopReason,
         /// Use.
@@ -251,6 +253,8 @@ pub enum Event {
     CoordinatorHelper {
         /// What for.
         purpose: String,
+        /// The model.
+        model: String,
         /// Use.
         usage: Usage,
         /// Cost.
@@ -347,6 +351,9 @@ pub enum Event {
         worker_id: WorkerId,
         /// The head.
         record: RecordHead,
+        /// How the run began, for the record that says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        started: Option<RunStarted>,
     },
     /// A worker lost records that it had sent (power loss).
     #[serde(rename = "worker.rewound")]
@@ -375,6 +382,9 @@ pub enum Event {
         exists: bool,
         /// Whether its branch exists now.
         branch_exists: bool,
+        /// The branch's name, where it is another than planned.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        branch: Option<String>,
         /// Why.
         reason: String,
     },

@@ -192,6 +192,8 @@ pub enum Command {
     Stop {
         /// Why, for the transcript.
         reason: String,
+        /// Whether a person wants it: then only a person revives the worker.
+        by_person: bool,
     },
     /// Drop what you do and listen; the run goes on with the next message.
     Interrupt,

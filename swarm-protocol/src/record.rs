@@ -369,6 +369,9 @@ pub struct RecordHead {
     pub bytes: u64,
     /// The first words, for lists: at most 200 characters.
     pub head: String,
+    /// The model, when it reports use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Use, when it reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -452,6 +455,10 @@ impl RecordBody {
 
     /// Whether the server needs the body, not only the head.
     pub fn travels_whole(&self) -> bool {
+        // A message that carries commands settles them.
+        if let Self::User { commands, .. } = self {
+            return !commands.is_empty();
+        }
         matches!(
             self,
             Self::RunStarted(_)
@@ -501,11 +508,12 @@ impl RecordBody {
 impl Record {
     /// The record without its body; `bytes` is the size of its line.
     pub fn head(&self, bytes: u64) -> RecordHead {
-        let (usage, cost) = match &self.body {
-            RecordBody::Assistant { usage, cost, .. } | RecordBody::HelperCall { usage, cost, .. } => {
-                (Some(*usage), Some(*cost))
+        let (model, usage, cost) = match &self.body {
+            RecordBody::Assistant { model, usage, cost, .. }
+            | RecordBody::HelperCall { model, usage, cost, .. } => {
+                (Some(model.clone()), Some(*usage), Some(*cost))
             }
-            _ => (None, None),
+            _ => (None, None, None),
         };
         let tools = match &self.body {
             RecordBody::Assistant { message, .. } => message
@@ -549,6 +557,7 @@ impl Record {
             record: self.body.kind().to_owned(),
             bytes,
             head: self.body.head_text(),
+            model,
             usage,
             cost,
             tools,

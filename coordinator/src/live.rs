@@ -1,0 +1,51 @@
+//! What workers do right now: news that may be lost, for views. A small table read here and there.
+
+use std::{collections::HashMap, sync::Mutex};
+
+use swarm_protocol::{WorkerId, frame::Live};
+
+/// The last news of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LiveState {
+    /// What it does, in words.
+    pub(crate) activity: String,
+    /// Tokens in its window.
+    pub(crate) context_tokens: Option<u64>,
+    /// Its effective window.
+    pub(crate) context_window: Option<u64>,
+}
+
+/// The table. The lock is never held across an await.
+#[derive(Debug, Default)]
+pub(crate) struct LiveTable(Mutex<HashMap<WorkerId, LiveState>>);
+
+impl LiveTable {
+    /// Takes in a worker's news.
+    pub(crate) fn note(&self, worker_id: &WorkerId, live: &Live) {
+        let Ok(mut table) = self.0.lock() else { return };
+        match live {
+            Live::Activity { text, context_tokens, context_window } => {
+                let state = table.entry(worker_id.clone()).or_default();
+                state.activity.clone_from(text);
+                state.context_tokens = context_tokens.or(state.context_tokens);
+                state.context_window = context_window.or(state.context_window);
+            }
+            Live::ToolStarted { tool, summary, .. } => {
+                table.entry(worker_id.clone()).or_default().activity = format!("{tool} {summary}");
+            }
+            Live::TextDelta { .. } | Live::ToolProgress { .. } | Live::ToolEnded { .. } | Live::Waiting { .. } => {}
+        }
+    }
+
+    /// The last news of a worker.
+    pub(crate) fn get(&self, worker_id: &WorkerId) -> Option<LiveState> {
+        self.0.lock().ok()?.get(worker_id).cloned()
+    }
+
+    /// A worker ended.
+    pub(crate) fn forget(&self, worker_id: &WorkerId) {
+        if let Ok(mut table) = self.0.lock() {
+            table.remove(worker_id);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! One session: the actor that owns its state, and what others may ask of it.
+//!
+//! Everything that changes a session comes as an [`Order`] to its one actor; only the actor appends to the
+//! session's journal. Handlers, sockets and run tasks hold a [`SessionHandle`] and wait for answers.
+
+use std::collections::BTreeMap;
+
+use query_engine::ports::StorageError;
+use swarm_protocol::{
+    ExitReason, MessageId, PermissionRequestId, RunNumber, Seq, SessionId, TaskId, ToolUseId, WorkerId,
+    api::{AnswerPermission, AnsweredPermission},
+    event::Event,
+    frame::{Keys, RecordMark, ToWorker},
+    permission::{PermissionMode, Racer},
+    process::{ExitFile, ProcessIdentity},
+    record::{RecordBody, RecordHead},
+};
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) mod actor;
+pub(crate) mod engine;
+pub(crate) mod model;
+pub(crate) mod prompt;
+pub(crate) mod tools;
+pub(crate) mod verdict;
+pub(crate) mod views;
+
+use crate::workers::finish::FinishedRun;
+use model::SessionModel;
+
+/// Orders that wait for an actor. Senders wait beyond it: a flood of records slows its workers' links, not
+/// the server's memory.
+pub(crate) const ORDER_QUEUE: usize = 256;
+
+/// An answer that the actor owes.
+pub(crate) type Reply<T> = oneshot::Sender<T>;
+
+/// Why a session does not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// The actor is gone: the server stops, or another owns the session.
+    #[error("session {0} is not served any more")]
+    Gone(SessionId),
+    /// No such worker; known ones are listed.
+    #[error("no worker `{name}` in this session; known: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
+    UnknownWorker {
+        /// As given.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// No such permission request.
+    #[error("no permission request {0}")]
+    UnknownRequest(PermissionRequestId),
+    /// A person stopped it: the model may not wake it.
+    #[error("{0} was stopped by a person; only a person can continue it (swarm send or swarm resume)")]
+    StoppedByPerson(WorkerId),
+    /// The session takes nothing more.
+    #[error("session {0} has ended")]
+    Ended(SessionId),
+    /// Its branch was discarded.
+    #[error("{0} was discarded; bring it back first: swarm restore {0}")]
+    Discarded(WorkerId),
+    /// The request that the answer is for asks for a rule that nobody can write.
+    #[error("no rule can say this call; allow it once instead")]
+    NoRule,
+    /// The rule could not be written.
+    #[error("the rule could not be written: {0}")]
+    RuleNotWritten(String),
+    /// The journal could not be written.
+    #[error("the journal could not be written: {0}")]
+    Storage(String),
+    /// A worker could not be registered.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A task or message of a person.
+#[derive(Debug)]
+pub(crate) struct Submit {
+    pub(crate) text: String,
+    pub(crate) unattended: bool,
+    pub(crate) callback_url: Option<String>,
+    pub(crate) labels: Vec<String>,
+    pub(crate) keys: KeyRing,
+}
+
+/// What a submit came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Submitted {
+    pub(crate) task_id: TaskId,
+    pub(crate) message_id: MessageId,
+    /// False when the message joined an open task.
+    pub(crate) opened: bool,
+    pub(crate) after: Seq,
+}
+
+/// Keys by provider; memory only.
+#[derive(Clone, Default)]
+pub(crate) struct KeyRing(pub(crate) BTreeMap<String, String>);
+
+impl std::fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
+/// A message to a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerMessage {
+    /// Id or name.
+    pub(crate) to: String,
+    pub(crate) text: String,
+    pub(crate) from_person: bool,
+}
+
+/// What became of a message to a worker.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerMessaged {
+    pub(crate) worker_id: WorkerId,
+    /// A new run was begun for it.
+    pub(crate) revived: bool,
+    pub(crate) run: RunNumber,
+    /// Position in the queue, if it has to wait for a place.
+    pub(crate) position: Option<u32>,
+}
+
+/// A worker as the model asked for it, checked.
+#[derive(Debug)]
+pub(crate) struct SpawnOrder {
+    pub(crate) tool_use_id: ToolUseId,
+    pub(crate) description: String,
+    pub(crate) prompt: String,
+    pub(crate) name: Option<String>,
+    pub(crate) agent_type: String,
+    pub(crate) isolation: swarm_protocol::launch::Isolation,
+    pub(crate) expects: swarm_protocol::launch::Expects,
+    pub(crate) model: Option<swarm_protocol::launch::ModelEndpoint>,
+    /// The full commit id.
+    pub(crate) base: String,
+}
+
+/// A registered worker.
+#[derive(Clone, Debug)]
+pub(crate) struct Spawned {
+    pub(crate) worker_id: WorkerId,
+    pub(crate) position: Option<u32>,
+    pub(crate) branch: Option<String>,
+}
+
+/// A worker's first frame.
+#[derive(Debug)]
+pub(crate) struct HelloOrder {
+    pub(crate) worker_id: WorkerId,
+    pub(crate) run: RunNumber,
+    pub(crate) token: String,
+    pub(crate) last_record: Option<RecordMark>,
+    pub(crate) process: ProcessIdentity,
+    /// Where its frames go.
+    pub(crate) frames: mpsc::Sender<ToWorker>,
+    /// Which connection: a later one replaces an earlier.
+    pub(crate) connection: u64,
+}
+
+/// What a worker's hello is answered with.
+#[derive(Debug)]
+pub(crate) enum Welcome {
+    /// It belongs here.
+    Welcome {
+        acknowledged: Option<RecordMark>,
+        keys: Keys,
+    },
+    /// It does not.
+    Refused(String),
+}
+
+/// What a person's or the model's stop came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stopping {
+    pub(crate) workers: Vec<WorkerId>,
+    pub(crate) already: bool,
+}
+
+/// What an actor is asked to do.
+pub(crate) enum Order {
+    // ------------------------------------------------------------------ people
+    Submit(Submit, Reply<Result<Submitted, OrderError>>),
+    Interrupt(String, Reply<Result<Stopping, OrderError>>),
+    End(Reply<Result<Stopping, OrderError>>),
+    WorkerMessage(WorkerMessage, Reply<Result<WorkerMessaged, OrderError>>),
+    WorkerStop { to: String, reason: String, by_person: bool, reply: Reply<Result<Stopping, OrderError>> },
+    PermissionMode(PermissionMode, Reply<Result<(), OrderError>>),
+    Answer {
+        id: PermissionRequestId,
+        answer: AnswerPermission,
+        by: Racer,
+        reply: Reply<Result<AnsweredPermission, OrderError>>,
+    },
+    Resume(KeyRing, Reply<Result<Resumed, OrderError>>),
+    /// Runs with the state as it stands.
+    Read(Box<dyn FnOnce(&SessionModel) + Send>),
+    /// Events of work that the server did for this session (reviews, worktrees, callbacks).
+    Record(Vec<Event>, Reply<Result<(), OrderError>>),
+    // ------------------------------------------------------------------ the coordinator's engine
+    Transcript(Vec<RecordBody>, Reply<Result<(), StorageError>>),
+    Drain(Reply<Vec<query_engine::ports::Incoming>>),
+    Roster(Reply<String>),
+    Spawn(SpawnOrder, Reply<Result<Spawned, OrderError>>),
+    EngineEnded(ExitReason),
+    // ------------------------------------------------------------------ workers
+    Hello(HelloOrder, Reply<Welcome>),
+    Record1 { worker_id: WorkerId, run: RunNumber, head: RecordHead, body: Option<Box<RecordBody>> },
+    WorkerWaits {
+        worker_id: WorkerId,
+        waiting_for: Option<swarm_protocol::WaitingFor>,
+        cause: String,
+    },
+    Disconnected { worker_id: WorkerId, connection: u64 },
+    // ------------------------------------------------------------------ run tasks
+    WorktreeReady { worker_id: WorkerId, branch: Option<String>, notes: Vec<String> },
+    ProcessStarted { worker_id: WorkerId, run: RunNumber, keeper: ProcessIdentity, run_dir: std::path::PathBuf, token_sha256: String },
+    RunNotStarted { worker_id: WorkerId, run: RunNumber, problem: String },
+    ProcessGone { worker_id: WorkerId, run: RunNumber, exit: Option<ExitFile>, missed: Vec<(RecordHead, Option<Box<RecordBody>>)> },
+    RunFinished { worker_id: WorkerId, run: RunNumber, finished: Box<FinishedRun> },
+    /// A place of the server became free.
+    PlaceFree,
+}
+
+/// What a resume found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resumed {
+    pub(crate) workers: Vec<WorkerId>,
+    pub(crate) queued: u32,
+    pub(crate) after: Seq,
+}
+
+/// A way to a session's actor.
+#[derive(Clone)]
+pub struct SessionHandle {
+    /// Its id.
+    pub id: SessionId,
+    pub(crate) orders: mpsc::Sender<Order>,
+}
+
+impl SessionHandle {
+    /// Sends an order made from a reply channel and waits for the answer.
+    pub(crate) async fn ask<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, OrderError> {
+        let (reply, answer) = oneshot::channel();
+        self.orders.send(order(reply)).await.map_err(|_| OrderError::Gone(self.id))?;
+        answer.await.map_err(|_| OrderError::Gone(self.id))
+    }
+
+    /// As [`Self::ask`], for answers that may themselves be refusals.
+    pub(crate) async fn try_ask<T>(
+        &self,
+        order: impl FnOnce(Reply<Result<T, OrderError>>) -> Order,
+    ) -> Result<T, OrderError> {
+        self.ask(order).await?
+    }
+
+    /// Reads from the state.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&SessionModel) -> T + Send + 'static,
+    ) -> Result<T, OrderError> {
+        self.ask(|reply| {
+            Order::Read(Box::new(move |model| {
+                // Who asked may be gone.
+                reply.send(read(model)).ok();
+            }))
+        })
+        .await
+    }
+
+    /// Sends an order that is not answered.
+    pub(crate) async fn tell(&self, order: Order) -> Result<(), OrderError> {
+        self.orders.send(order).await.map_err(|_| OrderError::Gone(self.id))
+    }
+}
+
+/// The words of a title: the first line of a prompt, at most 60 characters.
+pub(crate) fn title_of(prompt: &str) -> String {
+    let line = prompt.trim().lines().next().unwrap_or_default().trim();
+    let mut title: String = line.chars().take(60).collect();
+    if line.chars().count() > 60 {
+        title.push_str("..");
+    }
+    title
+}
+

@@ -1,0 +1,4 @@
+//! Workers as the server sees them: their life, their processes, their socket, what their end is worth.
+
+pub(crate) mod lifecycle;
+pub(crate) mod outcome;
