@@ -4,4 +4,19 @@
 //! messages. It knows no HTTP, file, process, git, SQLite or tmux.
 #![warn(missing_docs)]
 
+pub mod context;
+pub mod driver;
+mod executor;
 pub mod ports;
+pub mod recovery;
+pub mod response;
+pub mod schedule;
+pub mod state;
+#[cfg(feature = "test-support")]
+pub mod testing;
+pub mod transition;
+
+pub use driver::{Cancel, Engine, EngineConfig, Ports, RunExit, build_prefix};
+pub use executor::{INTERRUPTED, SIBLING_FAILED};
+pub use state::{Counters, LoopState};
+pub use transition::Continue;

@@ -1,0 +1,514 @@
+//! Phases 2 and 4: one request, its stream, its tools, and the commit of what they brought.
+
+use std::{collections::HashSet, sync::Arc};
+
+use futures::StreamExt;
+use swarm_protocol::{
+    Block, Message, ToolUseId, Usage,
+    frame::Live,
+    record::{Origin, RecordBody, StopReason, ToolFinished},
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Cancel, Engine};
+use crate::{
+    context::{
+        accounting, cache,
+        tool_result_budget::{self as budget, PER_TURN_CHARS, Size},
+        view,
+    },
+    executor::{Executor, ExecutorConfig, INTERRUPTED, Progress},
+    ports::{
+        BlockKind, Delta, Durability, Model, ModelError, ModelErrorKind, ModelRequest, ModelStream,
+        StorageError, StreamEvent,
+    },
+    recovery::{Failure, is_in_band},
+    response::{ClosedCall, Response},
+    state::PURPOSE_DROPPED,
+    transition::{Answered, Interrupted, StepOutcome},
+};
+
+/// The result of a call whose arguments the output limit cut (S17, S20).
+const CUT_CALL: &str = "Your output reached its limit inside this call, so its arguments are incomplete and it did not run. \
+     Call it again with less in one call (write a large file in several smaller pieces).";
+
+/// What ended the streaming of one response.
+enum Ended {
+    Whole,
+    Broken(ModelError),
+    Cancelled(Interrupted),
+}
+
+/// One response under way.
+struct Turn {
+    model: Arc<dyn Model>,
+    request: u64,
+    max_tokens: u64,
+    estimated_tokens: u64,
+    response: Response,
+    executor: Executor,
+    /// A call whose arguments may be cut: it waits for what follows it.
+    held: Option<ClosedCall>,
+    /// Calls that an intent covers.
+    covered: HashSet<ToolUseId>,
+    cut_calls: Vec<String>,
+}
+
+impl Engine {
+    /// Sends one request and carries out what it asks for.
+    pub(super) async fn turn(
+        &mut self,
+        model: Arc<dyn Model>,
+        cancel: &Cancel,
+    ) -> Result<StepOutcome, StorageError> {
+        let (request, mut turn) = self.begin_turn(model).await?;
+        // A request that is dropped here was not answered: it counts as not sent.
+        let opened = tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            opened = turn.model.stream(&request) => Some(opened),
+        };
+        drop(request);
+        let ended = match opened {
+            None => Ended::Cancelled(Interrupted::Streaming),
+            Some(Err(error)) => Ended::Broken(error),
+            Some(Ok(stream)) => self.stream(&mut turn, stream, cancel).await?,
+        };
+        let ended = self.finish_calls(&mut turn, ended, cancel).await?;
+        match ended {
+            Ended::Cancelled(during) => self.commit_interrupted(turn, during).await,
+            Ended::Broken(error) => self.commit_broken(turn, error).await,
+            Ended::Whole => self.commit_whole(turn).await,
+        }
+    }
+
+    async fn begin_turn(&mut self, model: Arc<dyn Model>) -> Result<(ModelRequest, Turn), StorageError> {
+        let info = model.info();
+        let accounting = self.accounting();
+        let estimated_tokens = accounting.overhead + accounting.messages;
+        if !self.in_request {
+            let started = RecordBody::RequestStarted {
+                request: self.state.request + 1,
+                model: info.name.clone(),
+                estimated_tokens,
+            };
+            let carries_commands = self.pending.iter().any(|record| match record {
+                RecordBody::User { commands, origin, .. } => {
+                    !commands.is_empty() || *origin == Origin::Notifications
+                }
+                _ => false,
+            });
+            let durability = if carries_commands { Durability::Now } else { Durability::Soon };
+            self.flush(vec![started], durability).await?;
+            self.in_request = true;
+        }
+        let messages = view::api_messages(&self.state.messages, &self.state.asked, &info.name);
+        let bound = self.state.step.max_output.get(&info.name).copied().unwrap_or(u64::MAX);
+        let max_tokens =
+            self.config.max_output_tokens.unwrap_or(info.max_output).min(info.max_output).min(bound);
+        let sent = self.guard.sent_messages().min(messages.len());
+        let request = ModelRequest {
+            prefix: Arc::clone(&self.config.prefix),
+            breakpoints: cache::breakpoints(&messages, sent),
+            messages,
+            max_tokens,
+        };
+        if cfg!(debug_assertions)
+            && let Err(error) = self.guard.check(&request)
+        {
+            tracing::error!(%error, request = self.state.request, "the prefix rule is broken");
+            debug_assert!(false, "the prefix rule is broken: {error}");
+        }
+        self.ports.observer.live(Live::Activity {
+            text: "thinking".to_owned(),
+            context_tokens: Some(accounting.messages),
+            context_window: Some(accounting.effective_window),
+        });
+        let executor = Executor::new(
+            ExecutorConfig {
+                tools: Arc::clone(&self.tools),
+                gate: Arc::clone(&self.ports.gate),
+                observer: Arc::clone(&self.ports.observer),
+                max_concurrency: self.config.max_tool_concurrency,
+                grace: self.config.grace,
+            },
+            CancellationToken::new(),
+        );
+        let turn = Turn {
+            model,
+            request: self.state.request,
+            max_tokens,
+            estimated_tokens,
+            response: Response::default(),
+            executor,
+            held: None,
+            covered: HashSet::new(),
+            cut_calls: Vec::new(),
+        };
+        Ok((request, turn))
+    }
+
+    /// Reads the stream to its end while calls already run.
+    async fn stream(
+        &mut self,
+        turn: &mut Turn,
+        mut stream: ModelStream,
+        cancel: &Cancel,
+    ) -> Result<Ended, StorageError> {
+        loop {
+            let busy = !turn.executor.is_idle();
+            // Events and news are whole: the branch that does not win is asked again.
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Ok(Ended::Cancelled(Interrupted::Streaming)),
+                event = stream.next() => match event {
+                    Some(Ok(event)) => {
+                        self.observe(&event);
+                        if let Some(reason) = take_event(turn, &event) {
+                            return Ok(match reason {
+                                StopReason::Truncated => Ended::Broken(truncated()),
+                                _ => Ended::Whole,
+                            });
+                        }
+                    }
+                    Some(Err(error)) => return Ok(broken(turn, error)),
+                    None => return Ok(broken(turn, truncated())),
+                },
+                progress = turn.executor.next(), if busy => self.progress(turn, progress).await?,
+            }
+        }
+    }
+
+    /// Waits for every call of the response, and ends them when cancelled.
+    async fn finish_calls(
+        &mut self,
+        turn: &mut Turn,
+        mut ended: Ended,
+        cancel: &Cancel,
+    ) -> Result<Ended, StorageError> {
+        if let Ended::Cancelled(_) = ended {
+            release(turn, None);
+            turn.executor.cancel_open(INTERRUPTED);
+        }
+        while !turn.executor.is_idle() {
+            let cancelled = matches!(ended, Ended::Cancelled(_));
+            // News are whole; a cancel is seen once.
+            tokio::select! {
+                biased;
+                () = cancel.cancelled(), if !cancelled => {
+                    let during =
+                        if turn.executor.has_open() { Interrupted::Tools } else { Interrupted::Streaming };
+                    turn.executor.cancel_open(INTERRUPTED);
+                    ended = Ended::Cancelled(during);
+                }
+                progress = turn.executor.next() => self.progress(turn, progress).await?,
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Records what a call's news ask for.
+    async fn progress(&mut self, turn: &mut Turn, progress: Progress) -> Result<(), StorageError> {
+        match progress {
+            Progress::Passed { index, has_effect } => {
+                if has_effect {
+                    self.record_intent(turn, index).await?;
+                }
+                turn.executor.run(index);
+                Ok(())
+            }
+            Progress::Finished { index } => self.record_finished(turn, index).await,
+        }
+    }
+
+    /// Before the first effect of a call, what was closed so far is on disk.
+    async fn record_intent(&mut self, turn: &mut Turn, index: usize) -> Result<(), StorageError> {
+        let Some(id) = turn.executor.id(index).cloned() else { return Ok(()) };
+        if turn.covered.contains(&id) {
+            return Ok(());
+        }
+        let blocks = turn.response.closed_blocks();
+        turn.covered.extend(blocks.iter().filter_map(|block| match block {
+            Block::ToolUse { id, .. } => Some(id.clone()),
+            _ => None,
+        }));
+        let intent = RecordBody::Intent { request: turn.request, blocks };
+        self.flush(vec![intent], Durability::Now).await
+    }
+
+    async fn record_finished(&mut self, turn: &mut Turn, index: usize) -> Result<(), StorageError> {
+        let mut records = Vec::new();
+        if let Some(limit) = turn.executor.max_result_size_chars(index) {
+            records.extend(self.cut_result(turn, index, limit, limit).await?);
+        }
+        let Some((id, name, finished)) = turn.executor.finished(index) else { return Ok(()) };
+        let durability = if finished.had_effect { Durability::Now } else { Durability::Soon };
+        records.push(RecordBody::ToolFinished(ToolFinished {
+            tool_use_id: id.clone(),
+            name: name.to_owned(),
+            result: Block::ToolResult {
+                tool_use_id: id.clone(),
+                content: finished.output.content.clone(),
+                is_error: finished.output.is_error,
+            },
+            duration_ms: finished.duration.as_millis() as u64,
+            effect: finished.output.effect.clone(),
+        }));
+        self.flush(records, durability).await
+    }
+
+    /// Cuts a result that is over `limit` characters to the head and tail of `budget`, and keeps it whole.
+    async fn cut_result(
+        &mut self,
+        turn: &mut Turn,
+        index: usize,
+        limit: usize,
+        budget: usize,
+    ) -> Result<Option<RecordBody>, StorageError> {
+        let Some((id, _, finished)) = turn.executor.finished(index) else { return Ok(None) };
+        if budget::chars_of(&finished.output.content) <= limit {
+            return Ok(None);
+        }
+        let (id, content) = (id.clone(), finished.output.content.clone());
+        let text = budget::whole_text(&content);
+        let path = self.ports.surroundings.keep_result(&id, &text).await?;
+        turn.executor.replace_content(index, budget::cut(&content, budget, Some(&path)));
+        Ok(Some(RecordBody::ContentReplacement { tool_use_id: id, path, bytes: text.len() as u64 }))
+    }
+
+    /// The results of a turn fit its budget together.
+    async fn fit_turn(&mut self, turn: &mut Turn) -> Result<(), StorageError> {
+        let sizes: Vec<Size> = (0..turn.executor.len())
+            .map(|index| Size {
+                chars: turn
+                    .executor
+                    .finished(index)
+                    .map_or(0, |(_, _, finished)| budget::chars_of(&finished.output.content)),
+                exempt: turn.executor.max_result_size_chars(index).is_none(),
+            })
+            .collect();
+        let mut records = Vec::new();
+        for index in budget::over_the_turn(&sizes, PER_TURN_CHARS) {
+            let budget = turn.executor.max_result_size_chars(index).unwrap_or(PER_TURN_CHARS);
+            records.extend(self.cut_result(turn, index, 0, budget).await?);
+        }
+        if records.is_empty() { Ok(()) } else { self.flush(records, Durability::Soon).await }
+    }
+
+    async fn commit_whole(&mut self, mut turn: Turn) -> Result<StepOutcome, StorageError> {
+        self.warm_since = Some(Instant::now());
+        let stop_reason = turn.response.stop_reason.clone().unwrap_or(StopReason::EndTurn);
+        if let StopReason::Unknown { word } = &stop_reason {
+            tracing::warn!(stop_reason = word, "the model stopped for a reason this version does not know");
+        }
+        let calls = turn.executor.len();
+        let blocks = match &stop_reason {
+            // What a refusal left is dropped, unless calls of it ran.
+            StopReason::Refusal { .. } if calls == 0 => Vec::new(),
+            _ => turn.response.whole_blocks(),
+        };
+        let answered = Answered {
+            has_text: turn.response.has_text(),
+            calls,
+            cut_calls: std::mem::take(&mut turn.cut_calls),
+            stop_reason: stop_reason.clone(),
+        };
+        let stop = turn.executor.wants_stop();
+        self.commit(turn, blocks, stop_reason, false, None).await?;
+        Ok(if stop { StepOutcome::DeniedAndStopped } else { StepOutcome::Answered(answered) })
+    }
+
+    async fn commit_broken(&mut self, turn: Turn, error: ModelError) -> Result<StepOutcome, StorageError> {
+        let calls = turn.executor.len();
+        let keep_words = turn.response.has_closed_text()
+            || (turn.response.has_text()
+                && !is_in_band(&error.kind)
+                && error.kind != ModelErrorKind::Cancelled);
+        let failure = Failure {
+            elapsed: self.first_failure.get_or_insert_with(Instant::now).elapsed(),
+            jitter: self.jitter(),
+            error,
+        };
+        tracing::warn!(error = %failure.error, kind = failure.error.kind.code(), "a model request failed");
+        self.notes.push(describe(&failure.error, self.state.step.attempts + 1));
+        if calls > 0 || keep_words {
+            let stop = turn.executor.wants_stop();
+            let blocks = turn.response.kept_blocks();
+            self.commit(turn, blocks, StopReason::Truncated, true, None).await?;
+            return Ok(if stop {
+                StepOutcome::DeniedAndStopped
+            } else {
+                StepOutcome::Broken { failure, calls }
+            });
+        }
+        self.drop_answer(&turn);
+        self.failed(failure, &turn.model, turn.max_tokens).await
+    }
+
+    async fn commit_interrupted(
+        &mut self,
+        turn: Turn,
+        during: Interrupted,
+    ) -> Result<StepOutcome, StorageError> {
+        let tombstone = RecordBody::Tombstone { note: "interrupted; what was queued is dropped".to_owned() };
+        let blocks = turn.response.kept_blocks();
+        if blocks.is_empty() {
+            self.drop_answer(&turn);
+            self.in_request = false;
+            self.flush(vec![tombstone], Durability::Now).await?;
+        } else {
+            self.commit(turn, blocks, StopReason::Truncated, true, Some(tombstone)).await?;
+        }
+        Ok(StepOutcome::Interrupted { during })
+    }
+
+    /// What a dropped answer used is counted.
+    fn drop_answer(&mut self, turn: &Turn) {
+        let Some(usage) = turn.response.usage.filter(|usage| usage.total() > 0) else { return };
+        let name = turn.model.info().name;
+        let model = turn.response.model.clone().unwrap_or(name);
+        let cost = turn.model.cost(&model, &usage);
+        self.push(RecordBody::HelperCall { purpose: PURPOSE_DROPPED.to_owned(), model, usage, cost });
+    }
+
+    /// Phase 4: the answer and its results, in one append.
+    async fn commit(
+        &mut self,
+        mut turn: Turn,
+        blocks: Vec<Block>,
+        stop_reason: StopReason,
+        incomplete: bool,
+        last: Option<RecordBody>,
+    ) -> Result<(), StorageError> {
+        self.fit_turn(&mut turn).await?;
+        let usage = turn.response.usage.unwrap_or_else(|| Usage {
+            input_tokens: turn.estimated_tokens,
+            output_tokens: (turn.response.output_bytes() as f64 / accounting::BYTES_PER_TOKEN) as u64,
+            estimated: true,
+            ..Usage::default()
+        });
+        let model = turn.response.model.clone().unwrap_or_else(|| turn.model.info().name);
+        let cost = turn.model.cost(&model, &usage);
+        let mut batch = vec![RecordBody::Assistant {
+            message: Message::assistant(blocks),
+            request: turn.request,
+            model,
+            stop_reason,
+            usage,
+            cost,
+            incomplete,
+        }];
+        let results = turn.executor.results();
+        if !results.is_empty() {
+            batch.push(RecordBody::User {
+                message: Message::user(results),
+                origin: Origin::ToolResults,
+                commands: Vec::new(),
+            });
+        }
+        batch.extend(last);
+        let changed = turn.executor.changed_something();
+        self.in_request = false;
+        self.first_failure = None;
+        self.flush(batch, if changed { Durability::Now } else { Durability::Soon }).await?;
+        let reminders = self.ports.surroundings.after_turn(changed).await;
+        self.reminders.extend(reminders);
+        Ok(())
+    }
+
+    /// A request of which nothing was kept.
+    async fn failed(
+        &mut self,
+        failure: Failure,
+        model: &Arc<dyn Model>,
+        max_tokens: u64,
+    ) -> Result<StepOutcome, StorageError> {
+        Ok(StepOutcome::Failed { failure, max_tokens, model: model.info().name })
+    }
+
+    fn observe(&self, event: &StreamEvent) {
+        let live = match event {
+            StreamEvent::Delta { delta: Delta::Text(text), .. } => {
+                Live::TextDelta { text: text.clone(), thinking: false }
+            }
+            StreamEvent::Delta { delta: Delta::Thinking(text), .. } => {
+                Live::TextDelta { text: text.clone(), thinking: true }
+            }
+            StreamEvent::BlockStarted { kind: BlockKind::ToolUse { name }, .. } => {
+                Live::Activity { text: name.clone(), context_tokens: None, context_window: None }
+            }
+            StreamEvent::Started { .. }
+            | StreamEvent::Ping
+            | StreamEvent::BlockStarted { .. }
+            | StreamEvent::Delta { delta: Delta::InputBytes(_), .. }
+            | StreamEvent::BlockClosed { .. }
+            | StreamEvent::Usage(_)
+            | StreamEvent::Stopped(_) => return,
+        };
+        self.ports.observer.live(live);
+    }
+}
+
+/// Takes an event into the turn; answers with the reason when the answer is whole.
+fn take_event(turn: &mut Turn, event: &StreamEvent) -> Option<StopReason> {
+    let closed = turn.response.take(event);
+    match event {
+        StreamEvent::BlockStarted { .. } | StreamEvent::BlockClosed { .. } => release(turn, None),
+        StreamEvent::Stopped(StopReason::MaxTokens) => {
+            turn.cut_calls = turn.response.open_calls();
+            let cut = turn.held.as_ref().is_some_and(|held| turn.response.ends_with_call(&held.id));
+            release(turn, cut.then_some(CUT_CALL));
+        }
+        StreamEvent::Stopped(_) => release(turn, None),
+        StreamEvent::Started { .. }
+        | StreamEvent::Ping
+        | StreamEvent::Delta { .. }
+        | StreamEvent::Usage(_) => {}
+    }
+    if let Some(call) = closed {
+        // Empty or broken arguments may be what the output limit left of a call; the stop reason tells.
+        let may_be_cut =
+            call.problem.is_some() || call.input.as_object().is_none_or(serde_json::Map::is_empty);
+        turn.held = Some(call);
+        if !may_be_cut {
+            release(turn, None);
+        }
+    }
+    match event {
+        StreamEvent::Stopped(reason) => Some(reason.clone()),
+        StreamEvent::Started { .. }
+        | StreamEvent::Ping
+        | StreamEvent::BlockStarted { .. }
+        | StreamEvent::Delta { .. }
+        | StreamEvent::BlockClosed { .. }
+        | StreamEvent::Usage(_) => None,
+    }
+}
+
+/// Hands a held call to the executor.
+fn release(turn: &mut Turn, problem: Option<&str>) {
+    if let Some(ClosedCall { id, name, input, problem: own }) = turn.held.take() {
+        turn.executor.push(id, name, input, problem.map(str::to_owned).or(own));
+    }
+}
+
+fn broken(turn: &mut Turn, error: ModelError) -> Ended {
+    release(turn, None);
+    Ended::Broken(error)
+}
+
+fn truncated() -> ModelError {
+    ModelError {
+        kind: ModelErrorKind::Truncated,
+        message: "the stream ended before the answer was whole".to_owned(),
+        retry_after: None,
+        status: None,
+    }
+}
+
+/// `529 overloaded, try 3`.
+fn describe(error: &ModelError, attempt: u32) -> String {
+    let status = error.status.map(|status| format!("{status} ")).unwrap_or_default();
+    format!("{status}{}, try {attempt}", error.kind.code())
+}

@@ -1,0 +1,1 @@
+//! Stand-ins for every port, stepped by hand.
