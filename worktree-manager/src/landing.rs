@@ -12,7 +12,7 @@ use crate::lock::{PatienceError, patiently};
 use crate::manager::Manager;
 use crate::merge::MergeError;
 use crate::name::{AgentId, BranchName};
-use crate::porcelain::{self};
+use crate::porcelain;
 use crate::tree::{Drivers, Operation, Submodules, Tree, filter_name};
 use crate::types::{CommitId, RepoPath, printable};
 
@@ -139,7 +139,7 @@ impl Manager {
     /// does nothing at all if something is in the way.
     async fn move_files(&self, tree: &Tree, from: &CommitId, to: &CommitId) -> Result<(), PatienceError> {
         patiently(tree.git.lock_patience(), &self.progress, || async {
-            let refreshed = tree.write(["update-index", "-q", "--refresh"]).run().await?;
+            let refreshed = tree.write(["update-index", "--refresh"]).run().await?;
             // Answers 1 when files differ from the index; a lock is answered with more.
             if !matches!(refreshed.code, Some(0 | 1)) {
                 return Err(refreshed.into_error());

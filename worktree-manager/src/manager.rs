@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -29,6 +30,7 @@ pub struct Manager {
     pub(crate) home: PathBuf,
     pub(crate) records: Records,
     pub(crate) progress: Progress,
+    pub(crate) owner_wait: Duration,
     /// Checkouts at once: more than processors only makes all of them late.
     checkouts: Arc<Semaphore>,
     /// Agents whose worktree this process makes right now.
@@ -175,9 +177,18 @@ impl Manager {
             home,
             records,
             progress,
+            owner_wait: crate::removal::OWNER_WAIT,
             checkouts: Arc::new(Semaphore::new(processors)),
             creating: Arc::default(),
         }
+    }
+
+    /// Waits this long, instead of 5 s, for the owner of a worktree before removing, discarding or
+    /// restoring it fails.
+    #[must_use]
+    pub fn with_owner_wait(mut self, limit: Duration) -> Self {
+        self.owner_wait = limit;
+        self
     }
 
     /// The repository.

@@ -274,7 +274,8 @@ mod tests {
         fn every_description_makes_a_branch(text in ".*") {
             let slug = Slug::of(&text);
             prop_assert!((1..=40).contains(&slug.as_str().len()));
-            prop_assert!(BranchName::parse(&format!("swarm/x/{}", slug.as_str())).is_ok());
+            let name = format!("swarm/x/{}", slug.as_str());
+            prop_assert!(BranchName::parse(&name).is_ok());
         }
     }
 

@@ -42,16 +42,9 @@ pub(crate) fn status(bytes: &[u8]) -> Result<Vec<StatusEntry>, Malformed> {
     let mut found = Vec::new();
     for entry in entries(bytes) {
         let (mark, rest) = entry.split_at(entry.len().min(2));
-        let tracked = |fields: usize| -> Result<(&[u8], &[u8], &[u8]), Malformed> {
-            let mut parts = rest.splitn(fields, |b| *b == b' ');
-            let xy = parts.next().unwrap_or_default();
-            let sub = parts.next().unwrap_or_default();
-            let path = parts.last().filter(|p| !p.is_empty());
-            path.map(|path| (xy, sub, path)).ok_or(Malformed("a status line is too short"))
-        };
         match mark {
             b"1 " => {
-                let (xy, sub, path) = tracked(8)?;
+                let Tracked { xy, sub, path } = tracked(rest, 8)?;
                 let differs = |at: usize| xy.get(at).is_some_and(|b| *b != b'.');
                 found.push(StatusEntry {
                     path: RepoPath::from_bytes(path),
@@ -60,7 +53,7 @@ pub(crate) fn status(bytes: &[u8]) -> Result<Vec<StatusEntry>, Malformed> {
                 });
             }
             b"u " => {
-                let (_, sub, path) = tracked(10)?;
+                let Tracked { sub, path, .. } = tracked(rest, 10)?;
                 found.push(StatusEntry {
                     path: RepoPath::from_bytes(path),
                     kind: ChangeKind::Unmerged,
@@ -81,6 +74,22 @@ pub(crate) fn status(bytes: &[u8]) -> Result<Vec<StatusEntry>, Malformed> {
         }
     }
     Ok(found)
+}
+
+struct Tracked<'a> {
+    xy: &'a [u8],
+    sub: &'a [u8],
+    path: &'a [u8],
+}
+
+/// A status line of `fields` fields, of which the last is the path and may hold blanks.
+fn tracked(line: &[u8], fields: usize) -> Result<Tracked<'_>, Malformed> {
+    let mut parts = line.splitn(fields, |b| *b == b' ');
+    let xy = parts.next().unwrap_or_default();
+    let sub = parts.next().unwrap_or_default();
+    let path = parts.nth(fields - 3).filter(|p| !p.is_empty());
+    let path = path.ok_or(Malformed("a status line is too short"))?;
+    Ok(Tracked { xy, sub, path })
 }
 
 /// One entry of `git worktree list --porcelain -z`.

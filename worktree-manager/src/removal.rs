@@ -21,8 +21,8 @@ use crate::snapshot::{self, Snapshot, SnapshotError};
 use crate::tree::{Operation, Submodules, Tree};
 use crate::types::{CommitId, RepoPath, list};
 
-/// How long a removal waits for the run that owns the worktree to let go of it.
-const OWNER_WAIT: Duration = Duration::from_secs(5);
+/// How long the server waits for the run that owns a worktree to let go of it, by default.
+pub(crate) const OWNER_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a worktree stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -231,7 +231,7 @@ impl Manager {
         let record = record.ok_or_else(unknown)?;
         let git_dir = self.admin_dir(&record).filter(|d| d.is_dir());
         let git_dir = git_dir.ok_or_else(unknown)?;
-        let ownership = Ownership::acquire(&git_dir, OWNER_WAIT).await?;
+        let ownership = Ownership::acquire(&git_dir, self.owner_wait).await?;
         let path = self.path_of(agent);
         let tree = if path.is_dir() {
             self.tree(&path, &git_dir).await?

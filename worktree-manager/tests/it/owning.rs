@@ -1,0 +1,396 @@
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use worktree_manager::{
+    Advance, AdvanceError, CommitOutcome, CommitRequest, Identity, LockError, Operation, OwnError,
+    OwnWorktree, QUARANTINE_DIR, SkipReason, silent,
+};
+
+use crate::support::{
+    Bench, command, command_ok, config, contents, create, finish, git, own, raw_git, write,
+};
+
+#[tokio::test]
+async fn a_snapshot_holds_everything_and_leaves_the_index_alone() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let path = &worktree.path;
+    write(path, "a.txt", "staged\n");
+    git(path, &["add", "a.txt"]);
+    write(path, "a.txt", "staged and changed\n");
+    write(path, "new/untracked file", "u\n");
+    write(path, "noise.log", "ignored\n");
+    std::fs::remove_file(path.join("b.txt")).unwrap();
+    let index = std::fs::read(worktree.git_dir.join("index")).unwrap();
+    let status = git(path, &["status", "--porcelain"]);
+    let index_after_status = std::fs::read(worktree.git_dir.join("index")).unwrap();
+    assert_eq!(index.len(), index_after_status.len());
+    let own = own(&manager, &worktree).await;
+    let first = own.snapshot().await.unwrap();
+    assert_eq!(std::fs::read(worktree.git_dir.join("index")).unwrap(), index_after_status);
+    assert_eq!(git(path, &["status", "--porcelain"]), status);
+    let hidden = "refs/swarm/snapshots/agent-a/1";
+    assert_eq!(bench.rev(hidden), first.commit);
+    let files = bench.git(["ls-tree", "-r", "--name-only", hidden]);
+    assert_eq!(files, ".gitignore\na.txt\nnew/untracked file");
+    assert_eq!(bench.git(["show", "refs/swarm/snapshots/agent-a/1^2:a.txt"]), "staged");
+
+    // Everything changes, and comes back.
+    git(path, &["commit", "-q", "-am", "more", "--no-verify"]);
+    write(path, "a.txt", "later\n");
+    write(path, "later", "x\n");
+    std::fs::remove_dir_all(path.join("new")).unwrap();
+    let before = own.restore_snapshot(1).await.unwrap();
+    assert_eq!(before.number, 2);
+    assert_eq!(git(path, &["status", "--porcelain"]), status);
+    assert_eq!(git(path, &["rev-parse", "HEAD"]), worktree.base.as_str());
+    assert_eq!(std::fs::read_to_string(path.join("a.txt")).unwrap(), "staged and changed\n");
+    assert!(!path.join("later").exists() && path.join("noise.log").exists());
+    own.restore_snapshot(2).await.unwrap();
+    assert_eq!(std::fs::read_to_string(path.join("later")).unwrap(), "x\n");
+    let unknown = own.restore_snapshot(99).await.unwrap_err();
+    assert!(unknown.to_string().contains("1, 2, 3"), "{unknown}");
+    bench.fsck();
+}
+
+#[tokio::test]
+async fn a_stopped_merge_survives_a_snapshot() {
+    let bench = Bench::new();
+    bench.git(["branch", "other"]);
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    bench.git(["checkout", "-q", "other"]);
+    bench.write("a.txt", "theirs\n");
+    bench.git(["commit", "-q", "-am", "theirs"]);
+    let own = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "ours\n");
+    command_ok(&own, &["commit", "-q", "-am", "ours"]);
+    assert!(!command(&own, &["merge", "other"]).status.success());
+    let status = command_ok(&own, &["status", "--porcelain"]);
+    assert_eq!(status, "UU a.txt");
+    let outcome = own.commit_all(&CommitRequest::new("end")).await.unwrap();
+    let held = CommitOutcome::Held { operation: Operation::Merge, snapshot: 1 };
+    assert_eq!(outcome, held);
+    git(&worktree.path, &["merge", "--abort"]);
+    own.restore_snapshot(1).await.unwrap();
+    assert_eq!(git(&worktree.path, &["status", "--porcelain"]), "UU a.txt");
+    assert_eq!(git(&worktree.path, &["ls-files", "-u"]).lines().count(), 3);
+    bench.fsck();
+}
+
+#[tokio::test]
+async fn a_finished_merge_is_committed_with_both_parents() {
+    let bench = Bench::new();
+    bench.git(["checkout", "-q", "-b", "other"]);
+    bench.write("other.txt", "x\n");
+    bench.git(["add", "."]);
+    bench.git(["commit", "-q", "-m", "theirs"]);
+    bench.git(["checkout", "-q", "main"]);
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let mut own = own(&manager, &worktree).await;
+    command_ok(&own, &["merge", "-q", "--no-ff", "--no-commit", "other"]);
+    let outcome = own.commit_all(&CommitRequest::new("end")).await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
+    own.advance_branch().await.unwrap();
+    assert!(own.state().await.unwrap().operation.is_none());
+    let parents = bench.git(["log", "-1", "--format=%P", worktree.branch.as_str()]);
+    assert_eq!(parents.split(' ').count(), 2);
+}
+
+#[tokio::test]
+async fn commands_commit_with_the_shared_store_read_only() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let mut own = own(&manager, &worktree).await;
+    let shared = bench.repo.join(".git");
+    let before = contents(&shared, &worktree.git_dir);
+    set_mode(&shared.join("objects"), 0o555);
+    write(&worktree.path, "a.txt", "by a command\n");
+    write(&worktree.path, "new", "n\n");
+    command_ok(&own, &["add", "."]);
+    command_ok(&own, &["commit", "-q", "-m", "one"]);
+    write(&worktree.path, "a.txt", "again\n");
+    command_ok(&own, &["commit", "-q", "--amend", "-am", "one, amended"]);
+    write(&worktree.path, "b.txt", "to be stashed\n");
+    let stash = command_ok(&own, &["stash", "create"]);
+    command_ok(&own, &["checkout", "-q", "b.txt"]);
+    command_ok(&own, &["stash", "apply", "-q", &stash]);
+    command_ok(&own, &["checkout", "-q", "b.txt"]);
+    command_ok(&own, &["gc", "--auto"]);
+    set_mode(&shared.join("objects"), 0o755);
+    // Root ignores modes, so the proof is that nothing shared changed.
+    assert_eq!(contents(&shared, &worktree.git_dir), before);
+
+    let head = command_ok(&own, &["rev-parse", "HEAD"]);
+    assert!(!raw_git(&bench.repo, &["cat-file", "-e", &head]).status.success());
+    let advance = own.advance_branch().await.unwrap();
+    assert!(matches!(advance, Advance::Moved { kept: None, .. }), "{advance:?}");
+    assert_eq!(bench.rev(worktree.branch.as_str()).as_str(), head);
+    assert_eq!(own.advance_branch().await.unwrap(), Advance::Unmoved);
+    bench.fsck();
+}
+
+#[tokio::test]
+async fn stash_push_fails_before_it_touches_a_file() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let own = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "work\n");
+    // What a sandbox does by mounting refs read-only; modes do not bind root.
+    std::fs::create_dir(bench.repo.join(".git/refs/stash.lock")).unwrap();
+    let out = command(&own, &["stash"]);
+    assert!(!out.status.success());
+    let content = std::fs::read_to_string(worktree.path.join("a.txt")).unwrap();
+    assert_eq!(content, "work\n");
+}
+
+fn set_mode(dir: &Path, mode: u32) {
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn packs_of_commands_are_taken_over_as_well() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let mut own = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "packed\n");
+    command_ok(&own, &["commit", "-q", "-am", "packed"]);
+    command_ok(&own, &["repack", "-q", "-d", "-l"]);
+    let migrated = own.migrate_objects().await.unwrap();
+    assert_eq!(migrated.packs, 1);
+    assert_eq!(own.migrate_objects().await.unwrap(), Default::default());
+    own.advance_branch().await.unwrap();
+    bench.fsck();
+}
+
+#[tokio::test]
+async fn damaged_and_linked_objects_stay_outside() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let mut own = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "fine\n");
+    command_ok(&own, &["commit", "-q", "-am", "fine"]);
+    let private = worktree.git_dir.join(QUARANTINE_DIR);
+    let blob = command_ok(&own, &["rev-parse", "HEAD:a.txt"]);
+    let tree = command_ok(&own, &["rev-parse", "HEAD^{tree}"]);
+    let object = |id: &str| private.join(&id[..2]).join(&id[2..]);
+    // One object's content under another's name.
+    std::fs::remove_file(object(&blob)).unwrap();
+    std::fs::copy(object(&tree), object(&blob)).unwrap();
+    let error = own.advance_branch().await.unwrap_err();
+    assert!(matches!(error, AdvanceError::Migrate(_)), "{error:?}");
+    assert!(error.to_string().contains(&blob), "{error}");
+    assert_eq!(bench.rev(worktree.branch.as_str()), worktree.base);
+    // A link is not followed, so its object is missing, and the branch stays.
+    std::fs::remove_file(object(&blob)).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", object(&blob)).unwrap();
+    let error = own.advance_branch().await.unwrap_err();
+    assert!(matches!(error, AdvanceError::Incomplete { .. }), "{error:?}");
+    assert_eq!(bench.rev(worktree.branch.as_str()), worktree.base);
+    std::fs::remove_file(object(&blob)).unwrap();
+    git(&worktree.path, &["hash-object", "-w", "a.txt"]);
+    own.advance_branch().await.unwrap();
+    bench.fsck();
+}
+
+#[tokio::test]
+async fn a_crash_between_moving_objects_and_the_branch_loses_nothing() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let first = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "x\n");
+    command_ok(&first, &["commit", "-q", "-am", "x"]);
+    first.migrate_objects().await.unwrap();
+    let head = command_ok(&first, &["rev-parse", "HEAD"]);
+    drop(first);
+    bench.fsck();
+    assert_eq!(bench.rev(worktree.branch.as_str()), worktree.base);
+    // The next process finds objects without a ref, never a ref without objects.
+    let mut second = own(&manager, &worktree).await;
+    second.advance_branch().await.unwrap();
+    assert_eq!(bench.rev(worktree.branch.as_str()).as_str(), head);
+}
+
+#[tokio::test]
+async fn a_rewound_branch_keeps_its_old_tip() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let mut own = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "one\n");
+    command_ok(&own, &["commit", "-q", "-am", "one"]);
+    own.advance_branch().await.unwrap();
+    let old = bench.rev(worktree.branch.as_str());
+    command_ok(&own, &["reset", "-q", "--hard", "HEAD~1"]);
+    let advance = own.advance_branch().await.unwrap();
+    assert!(matches!(advance, Advance::Moved { kept: Some(1), .. }), "{advance:?}");
+    assert_eq!(bench.rev("refs/swarm/snapshots/agent-a/1"), old);
+}
+
+#[tokio::test]
+async fn a_branch_somebody_else_moved_is_not_overwritten() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let mut own = own(&manager, &worktree).await;
+    bench.git(["commit", "-q", "--allow-empty", "-m", "person"]);
+    bench.git(["update-ref", &worktree.branch.full_ref(), "main"]);
+    write(&worktree.path, "a.txt", "x\n");
+    command_ok(&own, &["commit", "-q", "-am", "x"]);
+    let error = own.advance_branch().await.unwrap_err();
+    assert!(matches!(error, AdvanceError::Moved { .. }), "{error:?}");
+    assert_eq!(bench.rev(worktree.branch.as_str()), bench.rev("main"));
+}
+
+#[tokio::test]
+async fn the_last_commit_takes_what_is_not_ignored() {
+    let bench = Bench::new();
+    // Hooks and signing would fail.
+    write(&bench.repo.join(".git"), "hooks/pre-commit", "#!/bin/sh\nexit 1\n");
+    let hook = bench.repo.join(".git/hooks/pre-commit");
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    bench.git(["config", "commit.gpgSign", "true"]);
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let path = &worktree.path;
+    write(path, "new.txt", "n\n");
+    write(path, "x.log", "ignored\n");
+    std::fs::remove_file(path.join("b.txt")).unwrap();
+    write(path, "b.txt/inside", "a file became a directory\n");
+    let big = std::fs::File::create(path.join("big.bin")).unwrap();
+    big.set_len(51 * 1024 * 1024).unwrap();
+    write(path, "nested/x", "x\n");
+    git(&path.join("nested"), &["init", "-q"]);
+    let mut own = own(&manager, &worktree).await;
+    let request = CommitRequest {
+        co_author: Some(Identity { name: "agent-a".to_owned(), email: "agent-a@swarm".to_owned() }),
+        ..CommitRequest::new("Work of agent-a")
+    };
+    let outcome = own.commit_all(&request).await.unwrap();
+    let CommitOutcome::Committed { commit, skipped } = outcome else { panic!("{outcome:?}") };
+    let skipped: Vec<_> = skipped.into_iter().map(|s| (s.path.to_string(), s.reason)).collect();
+    let bytes = 51 * 1024 * 1024;
+    assert_eq!(
+        skipped,
+        [
+            ("big.bin".to_owned(), SkipReason::TooLarge { bytes }),
+            ("nested".to_owned(), SkipReason::NestedRepository)
+        ]
+    );
+    own.advance_branch().await.unwrap();
+    let shown = bench.git(["show", "--format=%an <%ae>%n%B", "--name-status", commit.as_str()]);
+    let expected = "Ada <ada@example.org>\nWork of agent-a\n\nCo-authored-by: agent-a <agent-a@swarm>";
+    assert!(shown.starts_with(expected), "{shown}");
+    assert!(shown.ends_with("D\tb.txt\nA\tb.txt/inside\nA\tnew.txt"), "{shown}");
+    let left = git(path, &["status", "--porcelain"]);
+    assert_eq!(left, "?? big.bin\n?? nested/");
+    let again = own.commit_all(&request).await.unwrap();
+    assert!(matches!(again, CommitOutcome::Nothing { skipped } if skipped.len() == 2));
+    bench.fsck();
+}
+
+#[tokio::test]
+async fn without_a_user_the_commit_is_swarms() {
+    let bench = Bench::new();
+    bench.git(["config", "--unset", "user.name"]);
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    write(&worktree.path, "a.txt", "x\n");
+    finish(&manager, &worktree, "x").await;
+    let by = bench.git(["log", "-1", "--format=%an <%ae>", worktree.branch.as_str()]);
+    assert_eq!(by, "swarm <swarm@localhost>");
+}
+
+#[tokio::test]
+async fn a_rebase_in_progress_is_kept() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let mut own = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "mine\n");
+    command_ok(&own, &["commit", "-q", "-am", "mine"]);
+    own.advance_branch().await.unwrap();
+    let tip = bench.rev(worktree.branch.as_str());
+    bench.write("a.txt", "main\n");
+    bench.git(["commit", "-q", "-am", "main"]);
+    assert!(!command(&own, &["rebase", "main"]).status.success());
+    let outcome = own.commit_all(&CommitRequest::new("end")).await.unwrap();
+    let operation = Operation::Rebase;
+    assert!(matches!(outcome, CommitOutcome::Held { operation: o, .. } if o == operation));
+    assert_eq!(own.advance_branch().await.unwrap(), Advance::Held { operation });
+    assert_eq!(bench.rev(worktree.branch.as_str()), tip);
+    assert!(worktree.git_dir.join("rebase-merge").exists());
+    command_ok(&own, &["rebase", "--abort"]);
+    assert_eq!(own.advance_branch().await.unwrap(), Advance::Unmoved);
+    bench.fsck();
+}
+
+#[tokio::test]
+async fn a_worktree_has_one_owner_at_a_time() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let first = own(&manager, &worktree).await;
+    let assignment = manager.assignment(&worktree);
+    let second = OwnWorktree::open_with(&worktree.path, assignment, config(), silent()).await;
+    assert!(matches!(second, Err(OwnError::Lock(LockError::Owned { .. }))), "{second:?}");
+    drop(first);
+    drop(own(&manager, &worktree).await);
+}
+
+#[tokio::test]
+async fn a_replaced_git_file_is_noticed() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    std::fs::remove_file(worktree.path.join(".git")).unwrap();
+    git(&worktree.path, &["init", "-q"]);
+    let assignment = manager.assignment(&worktree);
+    let opened = OwnWorktree::open_with(&worktree.path, assignment, config(), silent()).await;
+    assert!(matches!(opened, Err(OwnError::NotOurs { .. })), "{opened:?}");
+}
+
+#[tokio::test]
+async fn a_foreign_lock_is_waited_for_and_then_named() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    write(&worktree.path, "a.txt", "x\n");
+    let lock = worktree.git_dir.join("index.lock");
+    std::fs::write(&lock, "").unwrap();
+    let heard = std::sync::Arc::new(std::sync::Mutex::new(0));
+    let (count, path) = (heard.clone(), lock.clone());
+    // The holder lets go once the waiting has been seen three times.
+    let progress = std::sync::Arc::new(move |_| {
+        let mut count = count.lock().unwrap();
+        *count += 1;
+        if *count == 3 {
+            std::fs::remove_file(&path).unwrap();
+        }
+    });
+    let assignment = manager.assignment(&worktree);
+    let own = OwnWorktree::open_with(&worktree.path, assignment, config(), progress).await.unwrap();
+    let outcome = own.commit_all(&CommitRequest::new("x")).await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed { .. }));
+    assert_eq!(*heard.lock().unwrap(), 3);
+    // Then for ever.
+    write(&worktree.path, "a.txt", "y\n");
+    std::fs::write(&lock, "").unwrap();
+    let error = own.commit_all(&CommitRequest::new("y")).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("index.lock") && text.contains("left alone"), "{text}");
+    assert!(lock.exists());
+}
