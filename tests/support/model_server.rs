@@ -3,6 +3,21 @@
 //! It runs on a thread and a runtime of its own, so that a test may block. Every request is recorded and checked
 //! against what providers demand and against the prefix rule; a request that breaks a rule is answered with 400 and
 //! remembered, and the server panics about it when it is dropped. So no test passes by accident.
+//!
+//! ```
+//! use integration_tests::{ModelServer, Reply, when};
+//! use serde_json::json;
+//!
+//! let server = ModelServer::start();
+//! server.agent("fix the login", [
+//!     Reply::new().text("Looking.").tool("Read", json!({"file_path": "login.rs"})),
+//!     Reply::overloaded(),
+//!     Reply::say("Done.").gate("may end"),
+//! ]);
+//! server.rule(when().user_contains("summarise").lacks_tool("Read"), "A summary.");
+//! server.on(|request| request.tool_result("toolu_1").map(|result| Reply::say(result)));
+//! assert!(server.url().starts_with("http://127.0.0.1:"));
+//! ```
 
 mod cache;
 mod control;

@@ -43,7 +43,7 @@ pub struct SwarmHome {
 }
 
 impl SwarmHome {
-    /// With a model: the scripted one.
+    /// With a model: the scripted one. Make the model server first, so that it outlives this home's processes.
     pub fn new(model: &ModelServer) -> Self {
         let mut home = Self::without_model();
         home.set("ANTHROPIC_BASE_URL", model.url());
@@ -96,8 +96,6 @@ impl SwarmHome {
     /// A command in this home; nothing of the test's own environment reaches it.
     pub fn command(&self, directory: &Path, arguments: &[&str]) -> std::process::Command {
         let program = bins::swarm();
-        // The server starts workers itself and looks for their program beside its own.
-        let _built_too = bins::swarm_worker();
         let mut command = std::process::Command::new(program);
         command.args(arguments).current_dir(directory).env_clear().envs(&self.environment);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -23,7 +23,7 @@ use super::{
     record::{Api, Outcome, RecordedRequest},
     render::{Rendering, error_json, http_error, request_id},
     reply::{Reply, Usage},
-    wire::{self, Delivery},
+    wire::{self, Delivery, Ended},
 };
 
 /// The limit of the real messages endpoint.
@@ -197,11 +197,18 @@ fn speak(
         let delivery =
             Delivery { api: request.api, gates: &shared.gates, connection: &connection, body: &body };
         // When the server stops, the reply is lost on purpose.
-        let outcome = tokio::select! {
-            outcome = wire::deliver(steps, &reply, delivery) => outcome,
-            () = stop.cancelled() => Outcome::Cut,
+        let ended = tokio::select! {
+            ended = wire::deliver(steps, &reply, delivery) => ended,
+            () = stop.cancelled() => Ended { outcome: Outcome::Cut, must_break: false },
         };
-        shared.ended(&request, outcome);
+        shared.ended(&request, ended.outcome);
+        if ended.must_break {
+            // A client that reads no more must not keep the server from stopping.
+            tokio::select! {
+                () = wire::break_off(&body) => {}
+                () = stop.cancelled() => {}
+            }
+        }
     });
     let body = Body::from_stream(ReceiverStream::new(pieces));
     respond(200, body, content_type, id, &[])

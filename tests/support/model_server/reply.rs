@@ -248,6 +248,11 @@ impl Reply {
         self.edit_http(|http| http.headers.push((name.to_owned(), value.to_owned())))
     }
 
+    /// `details` of an HTTP error (`{"error_code": …}`); its `code` in the OpenAI form.
+    pub fn details(self, details: Value) -> Self {
+        self.edit_http(|http| http.details = Some(details))
+    }
+
     /// The body of an HTTP error, in place of JSON.
     pub fn body(self, body: impl Into<String>) -> Self {
         self.edit_http(|http| http.body = Some(body.into()))

@@ -50,14 +50,31 @@ pub(crate) struct Delivery<'a> {
     pub(crate) body: &'a Sender,
 }
 
+/// How the sending ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    /// The body is to fail now, for the connection to be closed. Left to the caller, who first makes the outcome
+    /// known: the client may be back with its next request at once.
+    pub(crate) must_break: bool,
+}
+
 /// Sends the steps; returns when all is sent, cut, or given up by the client.
-pub(crate) async fn deliver(steps: Vec<Step>, reply: &Reply, delivery: Delivery<'_>) -> Outcome {
+pub(crate) async fn deliver(steps: Vec<Step>, reply: &Reply, delivery: Delivery<'_>) -> Ended {
     let mut writer = Writer { reply, delivery, events: 0, bytes: 0 };
     match writer.run(steps).await {
-        Ok(()) => Outcome::Delivered,
-        Err(outcome) => outcome,
+        Ok(()) => Ended { outcome: Outcome::Delivered, must_break: false },
+        Err(ended) => ended,
     }
 }
+
+/// Fails the body.
+pub(crate) async fn break_off(body: &Sender) {
+    let cut = io::Error::other("the script cuts the reply here");
+    let _gone_is_as_good = body.send(Err(cut)).await;
+}
+
+const GONE: Ended = Ended { outcome: Outcome::ClientGone, must_break: false };
 
 struct Writer<'a> {
     reply: &'a Reply,
@@ -67,7 +84,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    async fn run(&mut self, steps: Vec<Step>) -> Result<(), Outcome> {
+    async fn run(&mut self, steps: Vec<Step>) -> Result<(), Ended> {
         let cut = self.reply.cut.clone().unwrap_or_default();
         for step in steps {
             match step {
@@ -100,7 +117,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn write(&mut self, mut bytes: Bytes, cut: &Cut) -> Result<(), Outcome> {
+    async fn write(&mut self, mut bytes: Bytes, cut: &Cut) -> Result<(), Ended> {
         let room = cut.at_byte.map(|at| at.saturating_sub(self.bytes));
         let ends = room.is_some_and(|room| room <= bytes.len());
         bytes.truncate(room.unwrap_or(usize::MAX));
@@ -108,7 +125,7 @@ impl Writer<'_> {
         let piece = self.reply.wire.split.unwrap_or(usize::MAX).max(1);
         while !bytes.is_empty() {
             let next = bytes.split_to(piece.min(bytes.len()));
-            self.send(Ok(next)).await?;
+            self.send(next).await?;
         }
         if ends {
             return Err(self.end(cut.how).await);
@@ -116,13 +133,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn send(&self, bytes: io::Result<Bytes>) -> Result<(), Outcome> {
-        let sent = self.delivery.body.send(bytes).await;
-        sent.map_err(|_| Outcome::ClientGone)
+    async fn send(&self, bytes: Bytes) -> Result<(), Ended> {
+        let sent = self.delivery.body.send(Ok(bytes)).await;
+        sent.map_err(|_| GONE)
     }
 
     /// Waits, pings meanwhile if asked to, and notices that the client has gone.
-    async fn wait(&mut self, what: impl Future<Output = ()>) -> Result<(), Outcome> {
+    async fn wait(&mut self, what: impl Future<Output = ()>) -> Result<(), Ended> {
         let mut what = pin!(what);
         let every = self.reply.ping_every_ms.map(Duration::from_millis);
         loop {
@@ -135,34 +152,28 @@ impl Writer<'_> {
             // Nothing is lost when a branch does not win: `what` is kept, a tick carries no state.
             tokio::select! {
                 () = &mut what => return Ok(()),
-                () = self.delivery.body.closed() => return Err(Outcome::ClientGone),
+                () = self.delivery.body.closed() => return Err(GONE),
                 () = tick => {
                     let ping = encode(&ping(self.delivery.api), &self.reply.wire);
-                    self.send(Ok(ping)).await?;
+                    self.send(ping).await?;
                 }
             }
         }
     }
 
-    async fn end(&mut self, how: How) -> Outcome {
+    async fn end(&mut self, how: How) -> Ended {
+        let cut = Ended { outcome: Outcome::Cut, must_break: false };
         match how {
-            How::Eof => {}
+            How::Eof => cut,
             How::Fin | How::Reset => {
                 tokio::time::sleep(FLUSH_TIME).await;
                 if how == How::Reset {
                     self.delivery.connection.end_with_reset();
                 }
-                let cut = io::Error::other("the script cuts the reply here");
-                let _gone_is_as_good = self.send(Err(cut)).await;
+                Ended { must_break: true, ..cut }
             }
-            How::Stall => {
-                return match self.wait(std::future::pending()).await {
-                    Ok(()) => Outcome::Cut,
-                    Err(gone) => gone,
-                };
-            }
+            How::Stall => self.wait(std::future::pending()).await.err().unwrap_or(cut),
         }
-        Outcome::Cut
     }
 }
 
