@@ -7,7 +7,9 @@
 mod bash;
 mod dangerous;
 mod rules;
+mod settings;
 pub mod transcript;
+mod trust;
 
 pub use bash::{
     Assignment, Connector, Layer, LayerKind, MAX_COMMAND_CHARS, Parsed, Piece, PlainCommand, Redirect,
@@ -18,3 +20,9 @@ pub use rules::{
     DecidedBy, Ground, PathPatternError, PathResolver, PermissionAnswer, PermissionQuery, RuleError, RuleSet,
     RuleSyntaxError, SandboxState, Subject, decide,
 };
+pub use settings::{
+    ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, Config, ConfigError,
+    ConfigInputs, ConfigProblem, ConfigReadError, EndpointProfile, ExplainedValue, Flag, IgnoredSetting,
+    Place as TextPlace, RememberError, RulePlace, Source, TomlText, remember,
+};
+pub use trust::{RepositoryWants, Trust, TrustError, revoke_trust};

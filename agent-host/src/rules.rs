@@ -45,7 +45,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {} rule `{}` does not parse", behavior_word(.rule.behavior), .rule.text)]
 pub struct RuleError {
-    pub rule: Rule,
+    pub rule: Box<Rule>,
     pub source: RuleSyntaxError,
 }
 
@@ -74,7 +74,7 @@ impl RuleSet {
     pub fn add(&mut self, rule: Rule) -> Result<(), RuleError> {
         let pattern = match grammar::parse(&rule.text, rule.behavior) {
             Ok(pattern) => pattern,
-            Err(source) => return Err(RuleError { rule, source }),
+            Err(source) => return Err(RuleError { rule: Box::new(rule), source }),
         };
         let list = match rule.behavior {
             RuleBehavior::Deny => &mut self.deny,

@@ -149,13 +149,13 @@ fn unwrap_wrapper(
 ) -> Result<Vec<(PlainCommand, bool)>, TooComplex> {
     let mut at = operands(args, wrapper.valued)?;
     let mut inner = PlainCommand { after: command.after, depth: command.depth, ..PlainCommand::default() };
-    while wrapper.assignments {
-        let Some(text) = args.get(at).and_then(Word::text) else { break };
-        let Some((name, value)) = text.split_once('=') else { break };
+    let assignment = |at: usize| args.get(at).and_then(Word::text).and_then(|text| text.split_once('='));
+    while let Some((name, value)) = assignment(at).filter(|_| wrapper.assignments) {
         inner.assignments.push(super::Assignment { name: name.to_owned(), value: Word::literal(value) });
         at += 1;
     }
-    if program == "env" && args[..at].iter().any(|arg| arg.text().is_some_and(|arg| arg.starts_with("-S"))) {
+    if program == "env" && args.iter().take(at).any(|arg| arg.text().is_some_and(|arg| arg.starts_with("-S")))
+    {
         return Err(too_complex("`env -S`, which splits a string into a command"));
     }
     at += wrapper.n_operands;

@@ -14,6 +14,10 @@ const MAX_DEPTH: usize = 48;
 const MAX_COMMANDS: usize = 64;
 /// Most openings of any bracket, so that the parser itself is never sent down a hole.
 const MAX_BRACKETS: usize = 200;
+/// Most quotes; the parser takes them in more than linear time.
+const MAX_QUOTES: usize = 500;
+/// Most here-documents: they are not understood anyway, and thousands of them are slow to parse.
+const MAX_HEREDOCS: usize = 8;
 /// How often the parser may report progress before it is stopped. It reports about every 100
 /// operations; the longest honest text of 10,000 characters took under 400 reports.
 const MAX_PROGRESS_REPORTS: usize = 4_000;
@@ -50,7 +54,10 @@ fn check_text(source: &str) -> Result<(), TooComplex> {
     if source.len() > MAX_COMMAND_CHARS && source.chars().count() > MAX_COMMAND_CHARS {
         return Err(complex(format!("more than {MAX_COMMAND_CHARS} characters"), 0));
     }
-    let mut n_brackets = 0;
+    let (mut n_brackets, mut n_quotes) = (0, 0);
+    if source.matches("<<").count() > MAX_HEREDOCS {
+        return Err(complex("a here-document", 0));
+    }
     for (at, c) in source.char_indices() {
         match c {
             '\n' | '\t' => {}
@@ -63,10 +70,11 @@ fn check_text(source: &str) -> Result<(), TooComplex> {
                 return Err(complex("an invisible character", at));
             }
             '(' | '{' | '[' | '`' => n_brackets += 1,
+            '\'' | '"' => n_quotes += 1,
             _ => {}
         }
-        if n_brackets > MAX_BRACKETS {
-            return Err(complex("too many brackets", at));
+        if n_brackets > MAX_BRACKETS || n_quotes > MAX_QUOTES {
+            return Err(complex("too many brackets or quotes", at));
         }
     }
     Ok(())

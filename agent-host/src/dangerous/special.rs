@@ -38,7 +38,7 @@ impl Special {
             Self::GitGlobalOption => git_global_option(command),
             Self::GitConfigWrite => git_config_write(args),
             Self::GitNotListing => git_not_listing(command, args),
-            Self::SedScript => sed_scripts(args).iter().any(|script| sed_script_acts(script)),
+            Self::SedScript => sed_scripts(args).iter().any(sed_script_acts),
         }
     }
 }

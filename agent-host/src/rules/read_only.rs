@@ -232,7 +232,8 @@ pub(crate) fn is_risky_assignment(name: &str, value: &Word) -> bool {
             && !name.starts_with("GIT_AUTHOR_")
             && !name.starts_with("GIT_COMMITTER_")
             && name != "GIT_TERMINAL_PROMPT");
-    let harmless_pager = !matches!(name, "PATH" | "HOME" | "IFS")
+    let is_harmless = !matches!(name, "PATH" | "HOME" | "IFS")
+        && !name.starts_with("LD_")
         && value.text().is_some_and(|value| HARMLESS_VALUES.contains(&value));
-    risky && !(harmless_pager && !name.starts_with("LD_"))
+    risky && !is_harmless
 }

@@ -1,0 +1,176 @@
+//! The table of swarm's settings.
+
+use std::time::Duration;
+
+/// What a value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `provider/name`, or `demo`.
+    Model,
+    /// A directory; `~/` is the home directory.
+    Directory,
+    /// A prefix of branch names.
+    BranchPrefix,
+    Number {
+        least: u64,
+        most: u64,
+    },
+    Bool,
+    /// `90s`, `30m`, `2h`, `50ms`.
+    Duration {
+        most: Duration,
+    },
+    PermissionMode,
+    /// `off` or `on`.
+    Network,
+    /// One shell command, or a list of them.
+    Commands,
+}
+
+/// One setting.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// As written in TOML; empty where no value is the default.
+    pub(crate) default: &'static str,
+    /// What `hint:` shows.
+    pub(crate) example: &'static str,
+    /// It runs or widens something, so a repository's own value counts only after `swarm trust`.
+    pub(crate) is_gated: bool,
+    /// It concerns the server, not a repository.
+    pub(crate) is_of_server: bool,
+}
+
+const fn key(name: &'static str, kind: Kind, default: &'static str, example: &'static str) -> Key {
+    Key { name, kind, default, example, is_gated: false, is_of_server: false }
+}
+
+const fn gated(name: &'static str, kind: Kind, default: &'static str, example: &'static str) -> Key {
+    Key { is_gated: true, ..key(name, kind, default, example) }
+}
+
+const fn server(name: &'static str, kind: Kind, default: &'static str, example: &'static str) -> Key {
+    Key { is_of_server: true, ..key(name, kind, default, example) }
+}
+
+const fn number(least: u64, most: u64) -> Kind {
+    Kind::Number { least, most }
+}
+
+const fn up_to(seconds: u64) -> Kind {
+    Kind::Duration { most: Duration::from_secs(seconds) }
+}
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// All settings, in the order `swarm config` prints them.
+pub(crate) const KEYS: [Key; 30] = [
+    gated("model", Kind::Model, "", "\"anthropic/NAME\""),
+    gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
+    gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
+    gated("helper_model", Kind::Model, "", "\"anthropic/NAME\""),
+    gated("fallback_model", Kind::Model, "", "\"openai/NAME\""),
+    key("context_window", number(4_096, 10_000_000), "", "200000"),
+    key("max_workers", number(1, 64), "8", "3"),
+    server("max_workers_per_server", number(1, 256), "32", "16"),
+    key("max_tool_concurrency", number(1, 64), "10", "4"),
+    key("coordinator.max_turns", number(1, 100_000), "200", "100"),
+    key("worker.max_turns", number(1, 100_000), "500", "100"),
+    key("worker.restarts", number(0, 10), "1", "2"),
+    gated("permission_mode", Kind::PermissionMode, "\"acceptEdits\"", "\"acceptEdits\""),
+    key("permission_timeout", up_to(DAY), "\"10m\"", "\"5m\""),
+    gated("sandbox.auto_allow", Kind::Bool, "true", "false"),
+    gated("sandbox.required", number(0, 2), "0", "2"),
+    gated("sandbox.network", Kind::Network, "\"off\"", "\"off\""),
+    gated("worktree.root", Kind::Directory, "", "\"~/worktrees\""),
+    key("worktree.branch_prefix", Kind::BranchPrefix, "\"swarm\"", "\"swarm\""),
+    server("worktree.port_base", number(1_024, 60_000), "41000", "42000"),
+    gated("setup", Kind::Commands, "[]", "[\"npm ci\"]"),
+    gated("check", Kind::Commands, "[]", "[\"cargo test\"]"),
+    server("server.port", number(0, 65_535), "0", "8080"),
+    server("server.idle_exit", up_to(30 * DAY), "\"30m\"", "\"1h\""),
+    key("background_grace", up_to(DAY), "\"10m\"", "\"1m\""),
+    key("notification_window", up_to(60), "\"50ms\"", "\"50ms\""),
+    key("hints", Kind::Bool, "true", "false"),
+    server("retention.transcripts", up_to(3_650 * DAY), "\"30d\"", "\"90d\""),
+    server("retention.recycle_bin", up_to(3_650 * DAY), "\"30d\"", "\"14d\""),
+    server("retention.snapshots", up_to(3_650 * DAY), "\"14d\"", "\"7d\""),
+];
+
+/// Settings of a later version: refused by name, so that nobody believes them in force.
+pub(crate) const LATER: [&str; 9] = [
+    "budget",
+    "budget_usd",
+    "budget_tokens",
+    "budget_minutes",
+    "auto_mode",
+    "classifier",
+    "webhooks",
+    "otel",
+    "cluster",
+];
+
+pub(crate) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// `max_workers` is read from `SWARM_MAX_WORKERS`, `server.port` from `SWARM_SERVER_PORT`.
+pub(crate) fn env_name(key: &str) -> String {
+    format!("SWARM_{}", key.replace('.', "_").to_ascii_uppercase())
+}
+
+impl Kind {
+    /// Completes "must be …".
+    pub(crate) fn expected(self) -> String {
+        match self {
+            Self::Model => "a provider and a model, such as \"anthropic/NAME\", or \"demo\"".into(),
+            Self::Directory => "a directory".into(),
+            Self::BranchPrefix => "a prefix that git takes in a branch name".into(),
+            Self::Number { least, most } => format!("a number from {least} to {most}"),
+            Self::Bool => "true or false".into(),
+            Self::Duration { most } => {
+                format!("a time such as \"90s\", \"10m\" or \"2h\", at most {}", show_duration(most))
+            }
+            Self::PermissionMode => "\"default\", \"acceptEdits\" or \"bypassPermissions\"".into(),
+            Self::Network => "\"off\" or \"on\"".into(),
+            Self::Commands => "a command, or a list of commands".into(),
+        }
+    }
+}
+
+/// `90s`, `10m`, `2h`, `30d`, `50ms`; several may follow one another (`1h30m`).
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: u64 = rest[..end].parse().ok()?;
+        rest = &rest[end..];
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let unit = match &rest[..end] {
+            "ms" => Duration::from_millis(1),
+            "s" => Duration::from_secs(1),
+            "m" => Duration::from_secs(60),
+            "h" => Duration::from_secs(60 * 60),
+            "d" => Duration::from_secs(DAY),
+            _ => return None,
+        };
+        rest = &rest[end..];
+        total = total.checked_add(unit.checked_mul(u32::try_from(number).ok()?)?)?;
+    }
+    Some(total)
+}
+
+fn show_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        s if s % DAY == 0 => format!("{}d", s / DAY),
+        s if s % 3_600 == 0 => format!("{}h", s / 3_600),
+        s if s % 60 == 0 => format!("{}m", s / 60),
+        s => format!("{s}s"),
+    }
+}
