@@ -1,0 +1,84 @@
+//! Anthropic Messages: one client for Anthropic itself and for servers that speak the same.
+
+mod request;
+mod stream;
+
+use async_trait::async_trait;
+use query_engine::ports::{Model, ModelError, ModelInfo, ModelRequest, ModelStream};
+use swarm_protocol::{Usage, launch::ModelEndpoint, usage::Cost};
+
+use crate::{
+    ConnectError, ConnectOptions, HttpClient, decoder,
+    endpoint::is_official_anthropic,
+    http::Target,
+    models, prices,
+    watchdog::{Timeouts, Watchdog},
+};
+
+/// The version every server knows; a header of the endpoint overrides it.
+const API_VERSION: &str = "2023-06-01";
+
+/// A model behind the Messages API.
+#[derive(Debug)]
+pub(crate) struct Anthropic {
+    endpoint: ModelEndpoint,
+    target: Target,
+    shape: request::Shape,
+}
+
+impl Anthropic {
+    pub(crate) fn new(
+        endpoint: &ModelEndpoint,
+        key: Option<&str>,
+        client: &HttpClient,
+        options: &ConnectOptions,
+    ) -> Result<Self, ConnectError> {
+        let official = is_official_anthropic(&endpoint.base_url);
+        if official && key.is_none() {
+            return Err(ConnectError::NoKey { endpoint: endpoint.display_name() });
+        }
+        let auth = key.map(|key| match endpoint.bearer {
+            true => ("authorization", format!("Bearer {key}")),
+            false => ("x-api-key", key.to_owned()),
+        });
+        let target =
+            Target::new(endpoint, "/v1/messages", &[("anthropic-version", API_VERSION)], auth, client)?;
+        let shape = request::Shape {
+            model: endpoint.model.clone(),
+            // Servers that only resemble Anthropic's may refuse fields they do not know.
+            eager_input_streaming: options.eager_input_streaming.unwrap_or(official),
+            adaptive_thinking: options
+                .adaptive_thinking
+                .unwrap_or_else(|| models::thinks_adaptively(&endpoint.model)),
+            unsigned_thinking: !official,
+        };
+        Ok(Self { endpoint: endpoint.clone(), target, shape })
+    }
+}
+
+#[async_trait]
+impl Model for Anthropic {
+    fn info(&self) -> ModelInfo {
+        models::info(&self.endpoint)
+    }
+
+    async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
+        let body = request::body(&self.shape, request);
+        let decoder = stream::Decoder::new(request, body.len());
+        let timeouts = Timeouts::new(self.endpoint.first_byte_timeout_ms, !self.shape.eager_input_streaming);
+        let watchdog = Watchdog::start(timeouts);
+        let bytes = self.target.post(body, &watchdog).await?;
+        Ok(decoder::drive(bytes, decoder, watchdog))
+    }
+
+    fn cost(&self, model: &str, usage: &Usage) -> Cost {
+        prices::cost(&self.endpoint, model, usage)
+    }
+
+    fn request_bytes(&self, request: &ModelRequest) -> usize {
+        request::body(&self.shape, request).len()
+    }
+}
+
+#[cfg(test)]
+mod tests;
