@@ -6,6 +6,9 @@
 
 mod bash;
 mod dangerous;
+mod memory;
+mod paths;
+mod prompt;
 mod rules;
 mod settings;
 pub mod transcript;
@@ -16,6 +19,15 @@ pub use bash::{
     RedirectOp, TooComplex, Word, layers, parse,
 };
 pub use dangerous::{DangerousForm, DangerousForms, DangerousTableError, FormKind, Place};
+pub use memory::{
+    DEFAULT_MEMORY_BUDGET_BYTES, MAX_MEMORY_FILE_BYTES, Memory, MemoryFile, MemoryKind, MemoryNotice,
+    MemoryPlaces, SkippedBecause, memory_reminder,
+};
+pub use paths::DiskPaths;
+pub use prompt::{
+    EXPLORE_PROMPT, EnvironmentInfo, GitState, MAX_GIT_STATUS_CHARS, PLAN_PROMPT, SystemPromptParts,
+    ToolText, WORKER_PROMPT, first_message, git_state, system_prompt,
+};
 pub use rules::{
     DecidedBy, Ground, PathPatternError, PathResolver, PermissionAnswer, PermissionQuery, RuleError, RuleSet,
     RuleSyntaxError, SandboxState, Subject, decide,
