@@ -25,7 +25,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-use swarm_protocol::process::{EXIT_FILE, ExitFile, KEEPER_FILE, KeeperFile, ProcessExit};
+use swarm_protocol::process::{EXIT_FILE, ExitFile, KEEPER_FILE, KeeperFile};
 
 /// The run was kept to its end, whatever that was.
 const EXIT_KEPT: i32 = 0;
@@ -33,9 +33,6 @@ const EXIT_KEPT: i32 = 0;
 const EXIT_NOT_STARTED: i32 = 2;
 /// The run is over, but its end could not be written.
 const EXIT_NOT_WRITTEN: i32 = 3;
-/// What the child ends with when it could not become the worker.
-const CHILD_FAILED: i32 = 127;
-
 /// For the worker to commit its work and say goodbye after SIGTERM.
 const STOP_GRACE: Duration = Duration::from_secs(30);
 /// For what the worker has left.
@@ -214,12 +211,6 @@ fn become_worker(keeper: Pid, mut gate: &io::PipeReader, arguments: &Arguments) 
         let _unread: io::Result<()> =
             writeln!(io::stderr(), "swarm-worker keeper: failed to run {}: {error}", program.display());
     }
-}
-
-/// Whether the child could not become the worker, rather than the worker ending badly.
-#[must_use]
-pub fn worker_never_ran(exit: ProcessExit) -> bool {
-    exit == ProcessExit::Code(CHILD_FAILED)
 }
 
 #[cfg(test)]

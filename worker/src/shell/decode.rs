@@ -31,7 +31,11 @@ fn looks_like_utf8(bytes: &[u8]) -> bool {
         good += chunk.valid().chars().filter(|char| !char.is_ascii()).count();
         bad += usize::from(!chunk.invalid().is_empty());
     }
-    bad <= good
+    let cut = std::str::from_utf8(bytes).is_err_and(|error| {
+        // One lead byte alone may as well be a letter of Latin-1.
+        error.error_len().is_none() && bytes.len() - error.valid_up_to() >= 2
+    });
+    cut || bad <= good
 }
 
 /// Text in a legacy encoding has no NUL and hardly any control characters.
@@ -91,6 +95,7 @@ mod tests {
     fn broken_utf8_stays_utf8() {
         check("plain 你好 \u{fffd}".as_bytes(), "plain 你好 \u{fffd}");
         check(b"\xe4\xbd\xa0\xe5\xa5", "你\u{fffd}");
+        check(b"\xe4\xbd", "\u{fffd}");
         check(b"a\0\xff\xfe\x01", "a\0\u{fffd}\u{fffd}\u{1}");
     }
 

@@ -45,6 +45,8 @@ const LIVE_CHARS: usize = 2_000;
 #[derive(Debug)]
 pub(super) struct Collector {
     limits: OutputLimits,
+    /// Raw bytes kept in memory from each end.
+    kept: usize,
     path: PathBuf,
     file: Option<File>,
     head: Vec<u8>,
@@ -61,6 +63,7 @@ impl Collector {
     pub(super) fn new(path: PathBuf, limits: OutputLimits) -> Self {
         Self {
             limits,
+            kept: KEPT_BYTES,
             path,
             file: None,
             head: Vec::new(),
@@ -75,6 +78,7 @@ impl Collector {
     /// For jobs, whose output is read from the file while they run.
     pub(super) fn on_disk(path: PathBuf, limits: OutputLimits) -> io::Result<Self> {
         let mut collector = Self::new(path, limits);
+        collector.kept = 0;
         collector.file = Some(create(&collector.path)?);
         Ok(collector)
     }
@@ -82,15 +86,15 @@ impl Collector {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         self.live.push(bytes);
-        if self.file.is_none() && self.head.len() + bytes.len() > KEPT_BYTES {
+        if self.file.is_none() && self.head.len() + bytes.len() > self.kept {
             self.spill();
         }
         self.write(bytes);
-        let room = KEPT_BYTES - self.head.len();
+        let room = self.kept - self.head.len();
         let (head, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(head);
         self.tail.extend(rest);
-        let excess = self.tail.len().saturating_sub(KEPT_BYTES);
+        let excess = self.tail.len().saturating_sub(self.kept);
         self.tail.drain(..excess);
     }
 

@@ -157,7 +157,8 @@ async fn x20_a_stopped_git_is_gone_and_its_lock_is_named() {
     let fixture = Fixture::with(|config| {
         config.git_dir = Some(config.policy.worktree.join(".git"));
     });
-    fixture.outcome("git init -q . && mkdir bin && printf '#!/bin/sh\\n>.git/index.lock\\nsleep 1000\\n' >bin/git && chmod +x bin/git").await;
+    let made = fixture.outcome("git init -q . && mkdir bin && printf '#!/bin/sh\\n>.git/index.lock\\nsleep 1000\\n' >bin/git && chmod +x bin/git").await;
+    assert_eq!(made.exit, CommandExit::Code(0), "{made:?}");
     let outcome = fixture
         .request(CommandRequest {
             timeout: Duration::from_secs(1),

@@ -1,1 +1,162 @@
-//! Later.
+//! What commands leave running: it is ended and named, unless it is a job.
+
+use crate::support::{DEADLINE, Fixture, until};
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use worker::sandbox::Network;
+use worker::shell::processes::{find_by_env_marker, identity_of};
+use worker::shell::{CommandExit, CommandRequest, JobStatus};
+
+fn names(killed: &[worker::shell::ProcessInfo]) -> Vec<&str> {
+    let mut names: Vec<&str> = killed.iter().map(|process| process.command.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn x01_a_background_process_does_not_hold_the_call() {
+    let fixture = Fixture::new();
+    let begin = Instant::now();
+    let outcome = fixture.outcome("sleep 600 & echo ok").await;
+    assert_eq!(outcome.output.text, "ok\n");
+    assert_eq!(outcome.exit, CommandExit::Code(0));
+    assert_eq!(names(&outcome.killed), ["sleep 600"]);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn what_ends_by_itself_is_left_to_finish() {
+    let fixture = Fixture::new();
+    let outcome = fixture.outcome("echo text > >(cat; echo done)").await;
+    assert_eq!(outcome.output.text, "text\ndone\n");
+    assert_eq!(outcome.killed, []);
+}
+
+#[tokio::test]
+async fn servers_daemons_and_sessions_are_ended_and_their_port_is_free() {
+    let fixture = Fixture::with(|config| config.policy.network = Network::On);
+    let mut stranger = Command::new("sleep").arg("1050").spawn().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = format!(
+        "perl -MIO::Socket::INET -e 'IO::Socket::INET->new(Listen => 1, LocalAddr => \"127.0.0.1\", \
+         LocalPort => {port}, ReuseAddr => 1) or die $!; print \"up\\n\"; sleep 1000' "
+    );
+    // A server, a daemon by double fork with an emptied environment, and a session that ignores SIGTERM.
+    let line = format!(
+        "({server} >up &); (env -i setsid /bin/sleep 1051 &) ; \
+         (trap '' TERM; setsid sleep 1052 >/dev/null 2>&1 &); \
+         while ! [ -s up ]; do sleep 0.02; done; cat up"
+    );
+    let line = line.replace("print", "$|=1; print");
+    let outcome = fixture.outcome(&line).await;
+    assert_eq!(outcome.output.text, "up\n", "{outcome:?}");
+    let names = names(&outcome.killed);
+    assert!(names.contains(&"/bin/sleep 1051") && names.contains(&"sleep 1052"), "{names:?}");
+    assert!(names.iter().any(|name| name.starts_with("perl")), "{names:?}");
+    assert_eq!(outcome.survivors, []);
+    TcpListener::bind(("127.0.0.1", port)).unwrap();
+    assert!(identity_of(stranger.id().cast_signed()).is_some());
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_time_out_ends_the_whole_tree() {
+    let fixture = Fixture::new();
+    let outcome = fixture
+        .request(CommandRequest {
+            timeout: Duration::from_millis(700),
+            ..CommandRequest::new("cd /; trap '' TERM; (trap '' TERM; sleep 1061 & sleep 1062); sleep 1063")
+        })
+        .await;
+    assert_eq!(outcome.exit, CommandExit::TimedOut);
+    assert!(names(&outcome.killed).contains(&"sleep 1061"), "{outcome:?}");
+    assert_eq!(outcome.survivors, []);
+}
+
+#[tokio::test]
+async fn a_dropped_call_ends_its_command() {
+    let run_id = uuid::Uuid::new_v4().to_string();
+    let fixture = Fixture::with(|config| config.run_id.clone_from(&run_id));
+    let alive = || find_by_env_marker("SWARM_RUN", &run_id).len();
+    {
+        let run = fixture.outcome("sleep 1070");
+        let started = until("the command runs", || alive() >= 2);
+        tokio::select! {
+            outcome = run => panic!("it ended: {outcome:?}"),
+            () = started => {}
+        }
+    }
+    until("the command is gone", || alive() == 0).await;
+}
+
+#[tokio::test]
+async fn the_tree_is_found_when_its_helper_is_killed() {
+    let fixture = Fixture::with(|config| {
+        // Only from outside can the helper be reached.
+        config.run_id = uuid::Uuid::new_v4().to_string();
+    });
+    let kill_helper = async {
+        until("the helper is there", || fixture.tree().join("parent").exists()).await;
+        let pid: i32 =
+            std::fs::read_to_string(fixture.tree().join("parent")).unwrap().trim().parse().unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    };
+    let run = fixture.outcome("setsid sleep 1080 & echo $PPID >p; mv p parent; sleep 1081");
+    let (outcome, ()) = tokio::join!(run, kill_helper);
+    assert!(matches!(outcome.exit, CommandExit::Signal { number: 9, .. }), "{outcome:?}");
+    assert!(
+        names(&outcome.killed).contains(&"setsid sleep 1080")
+            || names(&outcome.killed).contains(&"sleep 1080"),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn jobs_outlive_the_call_and_end_on_request() {
+    let fixture = Fixture::new();
+    let shell = &fixture.shell;
+    assert_eq!(fixture.render("export V=inherited").await, "exit code 0: ");
+    let request = CommandRequest::new(
+        "echo $V; while ! [ -e go ]; do sleep 0.02; done; printf '\\xe4\\xbd'; sleep 1090 & exit 3",
+    );
+    let id = shell.spawn_background(request).await.unwrap();
+    until("the first line", || shell.job_output(id, 0).unwrap().text == "inherited\n").await;
+    let output = shell.job_output(id, 0).unwrap();
+    assert_eq!(output.status, JobStatus::Running);
+    assert_eq!(shell.job_output(id, output.next).unwrap().text, "");
+    assert_eq!(fixture.render("touch go").await, "exit code 0: ");
+    let ended = tokio::time::timeout(DEADLINE, shell.next_job_end()).await.unwrap();
+    assert_eq!(ended, id);
+    let output = shell.job_output(id, output.next).unwrap();
+    assert_eq!(output.text, "\u{fffd}");
+    assert_eq!(output.remaining, 0);
+    let JobStatus::Ended(end) = output.status else {
+        panic!("{output:?}");
+    };
+    assert_eq!(end.exit, CommandExit::Code(3));
+    assert_eq!(names(&end.killed), ["sleep 1090"]);
+
+    let id = shell.spawn_background(CommandRequest::new("sleep 1091")).await.unwrap();
+    let other = shell.spawn_background(CommandRequest::new("sleep 1092")).await.unwrap();
+    assert!(shell.has_running_jobs());
+    assert_eq!(shell.kill_job(id).await.unwrap().exit, CommandExit::Cancelled);
+    assert_eq!(shell.kill_all_jobs().await.len(), 1);
+    assert!(!shell.has_running_jobs());
+    assert_eq!(shell.jobs().len(), 3);
+    let mut ends = [shell.next_job_end().await, shell.next_job_end().await];
+    ends.sort_unstable();
+    assert_eq!(ends, [id, other]);
+}
+
+#[tokio::test]
+async fn a_dropped_shell_ends_its_jobs() {
+    let run_id = uuid::Uuid::new_v4().to_string();
+    let fixture = Fixture::with(|config| config.run_id.clone_from(&run_id));
+    let alive = || find_by_env_marker("SWARM_RUN", &run_id).len();
+    fixture.shell.spawn_background(CommandRequest::new("sleep 1100")).await.unwrap();
+    until("the job runs", || alive() >= 2).await;
+    drop(fixture);
+    until("the job is gone", || alive() == 0).await;
+}
