@@ -175,6 +175,8 @@ pub struct Engine {
     /// The request under way was recorded.
     in_request: bool,
     first_failure: Option<Instant>,
+    /// The model asked last; another one is a declared break.
+    last_model: Option<String>,
     /// When the own model last answered.
     warm_since: Option<Instant>,
     notes: Vec<String>,
@@ -196,6 +198,7 @@ impl Engine {
             guard: PrefixGuard::default(),
             in_request: false,
             first_failure: None,
+            last_model: None,
             warm_since: None,
             notes: Vec::new(),
         }
@@ -269,6 +272,11 @@ impl Engine {
             match decide(&self.state, outcome, &policy, self.ports.surroundings.now()) {
                 Transition::Next { state, why } => {
                     tracing::debug!(?why, "the loop goes on");
+                    // Another model is another request, and its record is the note of the switch.
+                    if state.on_fallback != self.state.step.on_fallback {
+                        self.in_request = false;
+                        self.first_failure = None;
+                    }
                     self.state.step = state;
                 }
                 Transition::Exit(reason) => return reason,

@@ -12,7 +12,10 @@ use swarm_protocol::{
     usage::Cost,
 };
 
-use crate::{context::accounting, transition::Continue};
+use crate::{
+    context::{Step, accounting},
+    transition::Continue,
+};
 
 /// What a call without a recorded result is answered with: it may have had its effect, so it is never run
 /// again by the harness.
@@ -260,6 +263,9 @@ impl LoopState {
                 self.asked.clear();
                 if let Some(reported) = &mut self.reported {
                     reported.current = false;
+                }
+                if !boundary.steps.iter().any(|step| step == Step::Autocompact.name()) {
+                    return;
                 }
                 let compaction = &mut self.compaction;
                 // A boundary that was needed again after one answer made no progress (K01).

@@ -105,6 +105,8 @@ pub enum StepOutcome {
         /// Whether history is smaller now.
         smaller: bool,
     },
+    /// Room was made because our estimate asked for it.
+    Compacted,
     /// Our estimate is over the hard line.
     OverTheLine,
     /// The model stopped without a call, and who may object has spoken.
@@ -185,6 +187,11 @@ pub fn decide(state: &LoopState, outcome: StepOutcome, policy: &Policy, now: Tim
             after_failure(state, &failure, max_tokens, model, policy, now)
         }
         StepOutcome::MadeRoom { error, smaller } => after_making_room(state, error, smaller),
+        StepOutcome::Compacted => {
+            let why = Continue::Compacted;
+            let step = StepState { transition: Some(why.clone()), make_room: false, ..state.step.clone() };
+            Transition::Next { state: step, why }
+        }
         StepOutcome::OverTheLine => Transition::Exit(ExitReason::BlockingLimit),
         StepOutcome::Closing { hook, more } => after_closing(state, hook, more, policy),
         StepOutcome::NothingToDo => Transition::Exit(ExitReason::Completed),

@@ -44,7 +44,6 @@ enum Ended {
 struct Turn {
     model: Arc<dyn Model>,
     request: u64,
-    max_tokens: u64,
     estimated_tokens: u64,
     response: Response,
     executor: Executor,
@@ -69,7 +68,6 @@ impl Engine {
             () = cancel.cancelled() => None,
             opened = turn.model.stream(&request) => Some(opened),
         };
-        drop(request);
         let ended = match opened {
             None => Ended::Cancelled(Interrupted::Streaming),
             Some(Err(error)) => Ended::Broken(error),
@@ -78,7 +76,7 @@ impl Engine {
         let ended = self.finish_calls(&mut turn, ended, cancel).await?;
         match ended {
             Ended::Cancelled(during) => self.commit_interrupted(turn, during).await,
-            Ended::Broken(error) => self.commit_broken(turn, error).await,
+            Ended::Broken(error) => self.commit_broken(turn, &request, error, cancel).await,
             Ended::Whole => self.commit_whole(turn).await,
         }
     }
@@ -103,6 +101,10 @@ impl Engine {
             self.flush(vec![started], durability).await?;
             self.in_request = true;
         }
+        if self.last_model.as_ref().is_some_and(|last| *last != info.name) {
+            self.guard.declare_break("model changed");
+        }
+        self.last_model = Some(info.name.clone());
         let messages = view::api_messages(&self.state.messages, &self.state.asked, &info.name);
         let bound = self.state.step.max_output.get(&info.name).copied().unwrap_or(u64::MAX);
         let max_tokens =
@@ -138,7 +140,6 @@ impl Engine {
         let turn = Turn {
             model,
             request: self.state.request,
-            max_tokens,
             estimated_tokens,
             response: Response::default(),
             executor,
@@ -319,7 +320,13 @@ impl Engine {
         Ok(if stop { StepOutcome::DeniedAndStopped } else { StepOutcome::Answered(answered) })
     }
 
-    async fn commit_broken(&mut self, turn: Turn, error: ModelError) -> Result<StepOutcome, StorageError> {
+    async fn commit_broken(
+        &mut self,
+        turn: Turn,
+        request: &ModelRequest,
+        error: ModelError,
+        cancel: &Cancel,
+    ) -> Result<StepOutcome, StorageError> {
         let calls = turn.executor.len();
         let keep_words = turn.response.has_closed_text()
             || (turn.response.has_text()
@@ -343,7 +350,7 @@ impl Engine {
             });
         }
         self.drop_answer(&turn);
-        self.failed(failure, &turn.model, turn.max_tokens).await
+        self.failed(failure, request, &turn.model, cancel).await
     }
 
     async fn commit_interrupted(
@@ -415,16 +422,6 @@ impl Engine {
         let reminders = self.ports.surroundings.after_turn(changed).await;
         self.reminders.extend(reminders);
         Ok(())
-    }
-
-    /// A request of which nothing was kept.
-    async fn failed(
-        &mut self,
-        failure: Failure,
-        model: &Arc<dyn Model>,
-        max_tokens: u64,
-    ) -> Result<StepOutcome, StorageError> {
-        Ok(StepOutcome::Failed { failure, max_tokens, model: model.info().name })
     }
 
     fn observe(&self, event: &StreamEvent) {

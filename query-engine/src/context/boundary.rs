@@ -1,0 +1,45 @@
+//! Where history was made smaller (spec 3.4).
+
+use swarm_protocol::{Message, record::CompactBoundary};
+
+/// Why room is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// Our own estimate passed the threshold.
+    Auto,
+    /// The provider refused the size.
+    Overflow,
+    /// A person asked.
+    Manual,
+}
+
+impl Trigger {
+    /// The word in the record.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Overflow => "overflow",
+            Self::Manual => "manual",
+        }
+    }
+}
+
+/// The record of a compaction. The transcript's writer fills `logical_parent_uuid`.
+pub fn boundary(
+    trigger: Trigger,
+    steps: &[&str],
+    pre_tokens: u64,
+    post_tokens: u64,
+    messages_summarised: u64,
+    messages: Vec<Message>,
+) -> CompactBoundary {
+    CompactBoundary {
+        trigger: trigger.as_str().to_owned(),
+        steps: steps.iter().map(|&step| step.to_owned()).collect(),
+        pre_tokens,
+        post_tokens,
+        messages_summarised,
+        logical_parent_uuid: None,
+        messages,
+    }
+}
