@@ -112,6 +112,7 @@ impl Manager {
                 files: filtered,
             });
         }
+        let _noted = self.note_landing(target, from, to).map_err(|source| MergeError::Note { source })?;
         // Files first, as git does: a crash in between leaves the merge staged and loses nothing.
         match self.move_files(&tree, from, to).await {
             Ok(()) => {}
@@ -137,7 +138,12 @@ impl Manager {
 
     /// git's two-tree merge: touches what differs between the two, keeps every other change, and
     /// does nothing at all if something is in the way.
-    async fn move_files(&self, tree: &Tree, from: &CommitId, to: &CommitId) -> Result<(), PatienceError> {
+    pub(crate) async fn move_files(
+        &self,
+        tree: &Tree,
+        from: &CommitId,
+        to: &CommitId,
+    ) -> Result<(), PatienceError> {
         patiently(tree.git.lock_patience(), &self.progress, || async {
             let refreshed = tree.write(["update-index", "--refresh"]).run().await?;
             // Answers 1 when files differ from the index; a lock is answered with more.
@@ -164,6 +170,16 @@ impl Manager {
             return Ok(Landed::TargetMoved { found });
         }
         Err(error.into())
+    }
+
+    /// Git directory and directory of the persons' worktrees that have `target` checked out.
+    pub(crate) async fn work_trees_on(
+        &self,
+        target: &BranchName,
+    ) -> Result<Vec<(PathBuf, PathBuf)>, MergeError> {
+        let found = self.checkouts_of(&target.full_ref()).await?;
+        let persons = found.into_iter().filter(|c| c.agent.is_none());
+        Ok(persons.map(|c| (c.git_dir, c.work_tree)).collect())
     }
 
     /// Working trees on the branch, or in the middle of rebasing it.

@@ -19,7 +19,9 @@ mod diff;
 mod discard;
 mod evidence;
 mod git;
+mod ignored;
 mod include;
+mod interrupted;
 mod landing;
 mod lock;
 mod manager;
@@ -42,6 +44,7 @@ pub use diff::{CommitInfo, Commits, Diff, DiffError};
 pub use discard::{DiscardError, Discarded, RestoreSnapshotError, Restored};
 pub use evidence::{Change, Evidence, EvidenceError, Fingerprint, Watched};
 pub use git::{GitConfig, GitError, LockPatience};
+pub use ignored::is_ignored;
 pub use include::{INCLUDE_FILE, IncludeError, IncludeRefusal, IncludeRefused, Included};
 pub use landing::LandingRefusal;
 pub use lock::{
@@ -65,8 +68,8 @@ pub use repository::{
     Unsupported,
 };
 pub use snapshot::{
-    DEFAULT_FILE_LIMIT_BYTES, RestoreError, Retention, SkipReason, Skipped, Snapshot, SnapshotError,
-    SnapshotInfo,
+    DEFAULT_FILE_LIMIT_BYTES, DirtyBase, RestoreError, Retention, SkipReason, Skipped, Snapshot,
+    SnapshotError, SnapshotInfo,
 };
 pub use submodule::{SubmoduleFill, SubmoduleState};
 pub use tree::Operation;

@@ -2,8 +2,8 @@
 //! target by comparing with its old value. Refusal and conflict are different answers.
 //!
 //! The trial is `git merge-tree`, not libgit2's `merge_trees`: it gives what the person's own
-//! `git merge` would give (renames of directories, attributes), and is the faster one on large trees
-//! (see `examples/bench_create.rs`).
+//! `git merge` would give (renames of directories, attributes). A trial costs 3 ms with 1,000 files
+//! and 17 ms with 10,000, process included (`examples/bench_create.rs`).
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -105,6 +105,12 @@ pub enum MergeError {
     /// The target does not exist.
     #[error("branch {into} does not exist; name another with --into")]
     NoTarget { into: BranchName },
+    /// The note that a crash needs could not be written, so nothing moved.
+    #[error("cannot note the merge in the repository's git directory")]
+    Note {
+        #[source]
+        source: std::io::Error,
+    },
     /// The scratch worktree could not be made.
     #[error("cannot make a scratch worktree for the check")]
     Scratch(#[source] Box<CreateError>),

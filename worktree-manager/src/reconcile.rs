@@ -2,16 +2,18 @@
 //! asks git only about worktrees it would remove.
 
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::lock::ProcessStamp;
+use crate::lock::{Ownership, ProcessStamp};
 use crate::manager::Manager;
 use crate::merge::{MergeError, SCRATCH_PREFIX};
 use crate::name::{AgentId, BranchName};
 use crate::record::{Phase, RecordError};
 use crate::removal::{Force, KeepReason, Removal, RemoveError, remove_directory};
+use crate::snapshot::INDEX_PREFIX;
 use crate::types::RepoPath;
 
 /// What [`Manager::reconcile`] or [`Manager::gc`] did.
@@ -121,6 +123,8 @@ impl Manager {
             report.removed(&path, what, bytes);
         }
         self.sweep_directories(&mut report).await?;
+        self.undo_interrupted(&mut report).await?;
+        self.sweep_temporary_indexes();
         Ok(report)
     }
 
@@ -206,6 +210,25 @@ impl Manager {
         Ok(())
     }
 
+    /// Copies of indexes that a killed snapshot left in worktrees nobody owns now.
+    fn sweep_temporary_indexes(&self) {
+        let worktrees = self.list().unwrap_or_default();
+        for worktree in worktrees {
+            let Ok(_ownership) = Ownership::try_acquire(&worktree.git_dir) else {
+                continue;
+            };
+            let entries = std::fs::read_dir(&worktree.git_dir);
+            for entry in entries.into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                if name.as_bytes().starts_with(INDEX_PREFIX.as_bytes()) {
+                    let path = entry.path();
+                    // One that cannot be removed does no harm but its size.
+                    drop(std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path)));
+                }
+            }
+        }
+    }
+
     async fn sweep_scratch(&self, path: &Path, report: &mut Report) -> Result<(), ReconcileError> {
         let admin = crate::own::git_dir_of(path, self.repository().common_dir());
         let reason = admin.as_deref().and_then(|a| std::fs::read_to_string(a.join("locked")).ok());
@@ -227,7 +250,7 @@ impl Manager {
 }
 
 impl Report {
-    fn keep(&mut self, path: &Path, reasons: impl IntoIterator<Item = String>) {
+    pub(crate) fn keep(&mut self, path: &Path, reasons: impl IntoIterator<Item = String>) {
         self.kept.push(Kept { path: path.into(), reasons: reasons.into_iter().collect() });
     }
     fn removed(&mut self, path: &Path, what: Leftover, bytes: u64) {

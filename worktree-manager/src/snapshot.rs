@@ -129,6 +129,36 @@ fn numbers(existing: &[u32]) -> String {
 pub(crate) const SWARM_NAME: &str = "swarm";
 pub(crate) const SWARM_EMAIL: &str = "swarm@localhost";
 
+/// Names of temporary indexes in a worktree's git directory.
+pub(crate) const INDEX_PREFIX: &str = "swarm-index-";
+
+/// The state of a person's working tree as a commit that workers can start from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DirtyBase {
+    /// On top of HEAD, kept by `refs/swarm/bases/<id>`.
+    pub commit: CommitId,
+    /// Changed files that are not in it.
+    pub skipped: Vec<Skipped>,
+}
+
+impl crate::repository::Repository {
+    /// Stores what is changed and untracked where the person stands, without touching index or
+    /// files, as a base for workers.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub async fn snapshot_dirty(&self) -> Result<DirtyBase, SnapshotError> {
+        let tree = self.tree().await?;
+        let capture = capture(&tree, Some(DEFAULT_FILE_LIMIT_BYTES)).await?;
+        let message = "uncommitted changes at submit\n";
+        let head = capture.head.as_str();
+        let commit = commit_tree(&tree, &capture.work, &[head], message).await?;
+        let name = format!("refs/swarm/bases/{commit}");
+        tree.write(["update-ref", &name, commit.as_str()]).ok().await?;
+        Ok(DirtyBase { commit, skipped: capture.skipped })
+    }
+}
+
 /// The whole state of a tree as objects.
 pub(crate) struct Capture {
     pub(crate) head: CommitId,
@@ -170,7 +200,7 @@ pub(crate) async fn capture(tree: &Tree, file_limit: Option<u64>) -> Result<Capt
 
 /// Copies the index with its time: git tells by it which entries may have changed unseen.
 fn copy_index(git_dir: &Path) -> std::io::Result<tempfile::TempPath> {
-    let copy = tempfile::Builder::new().prefix("swarm-index-").tempfile_in(git_dir)?;
+    let copy = tempfile::Builder::new().prefix(INDEX_PREFIX).tempfile_in(git_dir)?;
     let index = git_dir.join("index");
     match std::fs::File::open(&index) {
         Ok(mut source) => {
@@ -205,7 +235,7 @@ async fn index_tree(
         input.extend_from_slice(line.path.as_bytes());
         input.push(0);
     }
-    let stages = tempfile::Builder::new().prefix("swarm-index-").tempdir_in(&tree.git_dir);
+    let stages = tempfile::Builder::new().prefix(INDEX_PREFIX).tempdir_in(&tree.git_dir);
     let stages = match stages {
         Ok(dir) => dir,
         Err(source) => {

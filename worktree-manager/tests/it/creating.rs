@@ -307,3 +307,21 @@ async fn git_that_is_missing_is_named() {
     let error = Repository::open_with(&bench.repo, config).await.unwrap_err();
     assert!(error.to_string().contains("is git installed"), "{error}");
 }
+
+#[tokio::test]
+async fn uncommitted_changes_can_be_carried_over_without_touching_them() {
+    let bench = Bench::new();
+    bench.write("a.txt", "staged\n");
+    bench.git(["add", "a.txt"]);
+    bench.write("a.txt", "changed\n");
+    bench.write("new", "n\n");
+    let status = bench.git(["status", "--porcelain"]);
+    let index = std::fs::read(bench.repo.join(".git/index")).unwrap();
+    let manager = bench.manager().await;
+    let base = manager.repository().snapshot_dirty().await.unwrap();
+    assert_eq!(std::fs::read(bench.repo.join(".git/index")).unwrap(), index);
+    assert_eq!(bench.git(["status", "--porcelain"]), status);
+    let created = manager.create(&spec("agent-a", &base.commit)).await.unwrap();
+    let read = |name: &str| std::fs::read_to_string(created.worktree.path.join(name)).unwrap();
+    assert_eq!((read("a.txt"), read("new")), ("changed\n".to_owned(), "n\n".to_owned()));
+}

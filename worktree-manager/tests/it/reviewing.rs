@@ -289,3 +289,27 @@ async fn files_with_a_filter_are_left_to_the_person() {
     assert!(matches!(reason, LandingRefusal::Filtered { .. }), "{reason}");
     assert_eq!(files[0].to_string(), "x.bin");
 }
+
+#[tokio::test]
+async fn a_merge_that_a_crash_interrupted_is_taken_back() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = work(&bench, &manager, "agent-a", &[("a.txt", "merged\n"), ("new", "n\n")]).await;
+    bench.write("b.txt", "the person's\n");
+    let (from, to) = (bench.rev("main"), bench.rev(worktree.branch.as_str()));
+    let status = bench.git(["status", "--porcelain"]);
+    // As it is after the files and before the ref.
+    bench.git(["read-tree", "-m", "-u", from.as_str(), to.as_str()]);
+    assert_eq!(bench.read("a.txt"), "merged\n");
+    let note = format!(
+        r#"{{"target":"main","from":"{from}","to":"{to}","by":{{"pid":1,"start_ticks":0,"boot":"another"}}}}"#
+    );
+    write(&bench.repo.join(".git/swarm/landing"), "x.json", &note);
+    let report = manager.reconcile().await.unwrap();
+    assert!(report.kept.is_empty(), "{report:?}");
+    assert_eq!(bench.git(["status", "--porcelain"]), status);
+    assert_eq!(bench.read("a.txt"), "one\ntwo\nthree\n");
+    assert!(!bench.repo.join(".git/swarm/landing/x.json").exists());
+    let outcome = manager.merge(&into_main(&worktree, Strategy::default()), None).await.unwrap();
+    assert!(matches!(outcome, MergeOutcome::Merged { .. }), "{outcome:?}");
+}
