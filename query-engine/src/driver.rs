@@ -29,6 +29,8 @@ use crate::{
 };
 
 mod hygiene;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 /// What the engine is told once.
@@ -180,6 +182,11 @@ pub struct Engine {
     /// When the own model last answered.
     warm_since: Option<Instant>,
     notes: Vec<String>,
+    /// Why the loop waits, for who watches: `529 overloaded, try 3`.
+    cause: String,
+    /// In tests, every record so far: after each append the state is compared with their fold.
+    #[cfg(test)]
+    audit: Option<Vec<RecordBody>>,
 }
 
 impl Engine {
@@ -201,6 +208,9 @@ impl Engine {
             last_model: None,
             warm_since: None,
             notes: Vec::new(),
+            cause: String::new(),
+            #[cfg(test)]
+            audit: None,
         }
     }
 
@@ -218,6 +228,11 @@ impl Engine {
     /// The state, without the engine.
     pub fn into_state(self) -> LoopState {
         self.state
+    }
+
+    /// The next request may differ from the one before it: tools, model or history were changed on purpose.
+    pub fn declare_break(&mut self, why: &'static str) {
+        self.guard.declare_break(why);
     }
 
     /// How full the window is.
@@ -254,6 +269,10 @@ impl Engine {
     async fn run_to_exit(&mut self, cancel: &Cancel) -> ExitReason {
         // Already part of the state: only stored here.
         let unsaved = std::mem::take(&mut self.state.unsaved);
+        #[cfg(test)]
+        if !unsaved.is_empty() {
+            self.audit(&unsaved);
+        }
         if !unsaved.is_empty()
             && let Err(error) = self.ports.transcript.append(unsaved, Durability::Now).await
         {
@@ -318,7 +337,7 @@ impl Engine {
         }
         let observer = &self.ports.observer;
         let until = self.ports.surroundings.now().plus_millis(wait.as_millis() as i64);
-        let cause = self.notes.last().cloned().unwrap_or_default();
+        let cause = self.cause.clone();
         observer.live(Live::Waiting { waiting_for: Some(WaitingFor::Model), cause, until: Some(until) });
         // The wait is lost when a cancel wins, and nothing else.
         let waited = tokio::select! {
@@ -422,7 +441,17 @@ impl Engine {
             return Ok(());
         }
         let batch = std::mem::take(&mut self.pending);
+        #[cfg(test)]
+        self.audit(&batch);
         self.ports.transcript.append(batch, durability).await
+    }
+
+    #[cfg(test)]
+    fn audit(&mut self, batch: &[RecordBody]) {
+        if let Some(records) = &mut self.audit {
+            records.extend_from_slice(batch);
+            assert_eq!(LoopState::replay(records.iter()), self.state.durable(), "the state is not its fold");
+        }
     }
 
     /// The model of the next request.

@@ -12,7 +12,7 @@ pub mod recovery;
 pub mod response;
 pub mod schedule;
 pub mod state;
-#[cfg(feature = "test-support")]
+#[cfg(any(test, feature = "test-support"))]
 pub mod testing;
 pub mod transition;
 

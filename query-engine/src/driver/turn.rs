@@ -116,9 +116,7 @@ impl Engine {
             messages,
             max_tokens,
         };
-        if cfg!(debug_assertions)
-            && let Err(error) = self.guard.check(&request)
-        {
+        if let Err(error) = self.guard.check(&request) {
             tracing::error!(%error, request = self.state.request, "the prefix rule is broken");
             debug_assert!(false, "the prefix rule is broken: {error}");
         }
@@ -338,7 +336,7 @@ impl Engine {
             error,
         };
         tracing::warn!(error = %failure.error, kind = failure.error.kind.code(), "a model request failed");
-        self.notes.push(describe(&failure.error, self.state.step.attempts + 1));
+        self.cause = describe(&failure.error, self.state.step.attempts + 1);
         if calls > 0 || keep_words {
             let stop = turn.executor.wants_stop();
             let blocks = turn.response.kept_blocks();
