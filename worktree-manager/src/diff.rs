@@ -101,6 +101,29 @@ impl Repository {
         Ok(self.patch(&from, &to, Some(path)).await?)
     }
 
+    /// The newest `n` commits of HEAD; none when it has no commit.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn recent_commits(&self, n: usize) -> Result<Vec<CommitInfo>, ReadError> {
+        self.libgit("recent commits", move |repo| {
+            let mut walk = repo.revwalk()?;
+            match walk.push_head() {
+                Err(error) if error.code() == git2::ErrorCode::UnbornBranch => return Ok(Vec::new()),
+                pushed => pushed?,
+            }
+            let mut recent = Vec::new();
+            for id in walk.take(n) {
+                let id = id?;
+                let commit = repo.find_commit(id)?;
+                let subject = commit.summary_bytes().unwrap_or_default();
+                recent.push(CommitInfo { id: id.into(), subject: printable(subject) });
+            }
+            Ok(recent)
+        })
+        .await
+    }
+
     /// Commits reachable from `tip` and not from `base`.
     ///
     /// # Errors

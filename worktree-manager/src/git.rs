@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
@@ -144,6 +145,8 @@ const STDOUT_LIMIT_BYTES: usize = 512 * 1024 * 1024;
 const STDERR_LIMIT_BYTES: usize = 64 * 1024;
 /// Between the polite and the hard signal: git removes its lock files on the first.
 const GRACE: Duration = Duration::from_secs(2);
+/// The same when the caller has gone and a thread of the runtime is held up.
+const DROP_GRACE: Duration = Duration::from_millis(200);
 
 /// Variables starting with `GIT_` that a user sets for his machine rather than for one repository.
 const KEPT_VARIABLES: [&str; 6] = [
@@ -429,9 +432,37 @@ impl Group {
     }
 }
 
+impl Group {
+    /// Whether the leader has ended within `limit`; it is left for the runtime to reap.
+    fn gone_within(&self, limit: Duration) -> bool {
+        let Some(id) = self.0.and_then(|id| i32::try_from(id).ok()) else {
+            return true;
+        };
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let end = std::time::Instant::now() + limit;
+        loop {
+            match waitid(Id::Pid(Pid::from_raw(id)), flags) {
+                Ok(WaitStatus::StillAlive) if std::time::Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(WaitStatus::StillAlive) => return false,
+                Ok(_) | Err(_) => return true,
+            }
+        }
+    }
+}
+
+/// A dropped command must have ended before the locks of its caller are released, or it would write
+/// to a repository that somebody else works in already. This blocks, but git ends in a millisecond.
 impl Drop for Group {
     fn drop(&mut self) {
-        self.end();
+        if self.0.is_some() {
+            self.end();
+            if !self.gone_within(DROP_GRACE) {
+                self.kill();
+                self.gone_within(DROP_GRACE);
+            }
+        }
     }
 }
 
@@ -513,6 +544,27 @@ mod tests {
         check("/a:b", "\"/a:b\"");
         check("/a\"b", "\"/a\\\"b\"");
         check("/a\nb", "\"/a\\012b\"");
+    }
+
+    #[tokio::test]
+    async fn a_dropped_command_has_ended() {
+        let git = Git::new(GitConfig { program: PathBuf::from("sleep"), ..GitConfig::default() });
+        let place = Place::Discover(PathBuf::from("/"));
+        let mut run = Box::pin(git.command(&place, Access::Read, ["1000"]).run());
+        let started = std::future::poll_fn(|cx| std::task::Poll::Ready(run.as_mut().poll(cx).is_pending()));
+        assert!(started.await);
+        let sleeping = || {
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let children = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
+            let all = children.collect::<Vec<_>>().join(" ");
+            let stats = all
+                .split_whitespace()
+                .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+            stats.filter(|s| !s.contains(") Z ")).count()
+        };
+        assert_eq!(sleeping(), 1);
+        drop(run);
+        assert_eq!(sleeping(), 0);
     }
 
     #[tokio::test]
