@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use swarm_protocol::{
-    Block, ExitReason, Message, Role, Usage,
+    Block, ExitReason, Message, Usage,
     frame::Live,
     record::{Origin, RecordBody},
     status::WaitingFor,
@@ -313,19 +313,14 @@ impl Engine {
         if !self.in_request {
             self.ingest().await;
         }
-        let model = self.model();
-        let messages = view::api_messages(&self.state.messages, &self.state.asked, &model.info().name);
-        match messages.last() {
-            None => return Ok(StepOutcome::NothingToDo),
-            Some(last) if last.role == Role::Assistant && !self.state.step.paused => {
-                return Ok(StepOutcome::NothingToDo);
-            }
-            Some(_) => {}
+        let may_send = self.state.step.paused && !self.state.messages.is_empty();
+        if !may_send && !view::awaits_answer(&self.state.messages) {
+            return Ok(StepOutcome::NothingToDo);
         }
         if let Some(outcome) = self.hygiene(cancel).await? {
             return Ok(outcome);
         }
-        let outcome = self.turn(model, cancel).await?;
+        let outcome = self.turn(self.model(), cancel).await?;
         self.after_turn(outcome, cancel).await
     }
 

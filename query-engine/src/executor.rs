@@ -33,6 +33,9 @@ pub const INTERRUPTED: &str = "Interrupted by the user";
 /// The result of a call whose sibling failed (spec 4.4).
 pub const SIBLING_FAILED: &str = "Cancelled due to sibling error";
 
+/// The result of a call beside one that a person denied with the order to stop.
+pub const STOPPED: &str = "Cancelled: a person denied another call and stopped the agent";
+
 /// Tools by name.
 pub(crate) type Tools = Arc<BTreeMap<String, Arc<dyn Tool>>>;
 
@@ -381,7 +384,7 @@ impl Executor {
         });
         self.untold.push_back(index);
         if (cancels_siblings || stop) && self.closed.is_none() {
-            self.cancel_open(SIBLING_FAILED);
+            self.cancel_open(if stop { STOPPED } else { SIBLING_FAILED });
         }
         self.start_ready();
     }

@@ -17,6 +17,6 @@ pub mod testing;
 pub mod transition;
 
 pub use driver::{Cancel, Engine, EngineConfig, Ports, RunExit, build_prefix};
-pub use executor::{INTERRUPTED, SIBLING_FAILED};
+pub use executor::{INTERRUPTED, SIBLING_FAILED, STOPPED};
 pub use state::{Counters, LoopState};
 pub use transition::Continue;

@@ -37,6 +37,8 @@ pub struct LoopState {
     /// The conversation, append-only between boundaries. Not merged or repaired: requests are built from it
     /// by [`crate::context::view`].
     pub messages: Vec<Message>,
+    /// Bytes of text in `messages`, kept up so that a long transcript folds in linear time.
+    pub message_bytes: u64,
     /// The first request, which survives every compaction.
     pub first: Option<Message>,
     /// The person's own messages (for a worker also the coordinator's), which compaction keeps verbatim.
@@ -179,6 +181,7 @@ impl LoopState {
         let Counters { turns_total, request, usage, cost, compaction } = counters;
         let first = person.first().or(messages.first()).cloned();
         let mut state = Self {
+            message_bytes: accounting::message_bytes(&messages),
             messages,
             first,
             person: person.into_iter().skip(1).collect(),
@@ -260,6 +263,7 @@ impl LoopState {
                 self.close_in_passing();
                 self.open = None;
                 self.messages.clone_from(&boundary.messages);
+                self.message_bytes = accounting::message_bytes(&self.messages);
                 self.asked.clear();
                 if let Some(reported) = &mut self.reported {
                     reported.current = false;
@@ -313,7 +317,12 @@ impl LoopState {
             }
             Origin::ToolResults | Origin::Notifications | Origin::Harness | Origin::Summary => {}
         }
+        self.push_message(message);
+    }
+
+    fn push_message(&mut self, message: &Message) {
         if !message.content.is_empty() {
+            self.message_bytes += accounting::message_bytes(std::slice::from_ref(message));
             self.messages.push(message.clone());
         }
     }
@@ -342,11 +351,11 @@ impl LoopState {
         if !self.run.text_from_earlier {
             self.run.text = text;
         }
-        let message_bytes = accounting::message_bytes(&self.messages);
+        let message_bytes = self.message_bytes;
         let asked = self.open.as_ref().filter(|open| !open.model.is_empty()).map(|open| open.model.clone());
         if !message.content.is_empty() {
             self.asked.insert(self.messages.len(), asked.unwrap_or_else(|| model.to_owned()));
-            self.messages.push(message.clone());
+            self.push_message(message);
         }
         if usage.total_input() > 0 && !usage.estimated {
             self.reported = Some(Reported {

@@ -233,9 +233,6 @@ fn after_answer(state: &LoopState, answered: &Answered, policy: &Policy) -> Tran
     if answered.calls > 0 || answered.has_text {
         step.nudged = false;
     }
-    if answered.calls > 0 {
-        step.stop_blocks = 0;
-    }
     match &answered.stop_reason {
         StopReason::Refusal { explanation } => {
             Transition::Exit(ExitReason::Refused { message: explanation.clone() })
@@ -289,7 +286,6 @@ fn cut_message(answered: &Answered) -> Option<String> {
 fn after_break(state: &LoopState, failure: &Failure, calls: usize, policy: &Policy) -> Transition {
     let mut step = next_turn(state);
     if calls > 0 {
-        step.stop_blocks = 0;
         return next(state, step, Continue::NextTurn, policy);
     }
     if state.output_cuts > OUTPUT_CUTS {

@@ -13,7 +13,7 @@ use crate::state::OUTCOME_UNKNOWN;
 /// goes back to that model only.
 pub fn api_messages(messages: &[Message], asked: &BTreeMap<usize, String>, model: &str) -> Vec<Message> {
     let mut view = View { messages: Vec::new() };
-    let stray = stray_results(messages);
+    let stored = results_by_call(messages);
     for (index, message) in messages.iter().enumerate() {
         match message.role {
             Role::Assistant => {
@@ -22,13 +22,38 @@ pub fn api_messages(messages: &[Message], asked: &BTreeMap<usize, String>, model
                 let calls: Vec<ToolUseId> =
                     Message::assistant(content.clone()).tool_uses().map(|(id, _, _)| id.clone()).collect();
                 view.push(Role::Assistant, content);
-                let results = calls.into_iter().map(|id| result_for(id, messages, index, &stray)).collect();
+                let results = calls.into_iter().map(|id| result_for(id, messages, index, &stored)).collect();
                 view.push(Role::User, results);
             }
             Role::User => view.push(Role::User, message.content.iter().filter_map(user_block).collect()),
         }
     }
     view.messages
+}
+
+/// Stored results by call, each with the index of its message.
+type Results<'a> = HashMap<&'a ToolUseId, Vec<(usize, &'a Block)>>;
+
+/// Whether the view ends with the user's words or results: whether there is something to answer.
+pub fn awaits_answer(messages: &[Message]) -> bool {
+    for message in messages.iter().rev() {
+        match message.role {
+            Role::User => {
+                if message.content.iter().any(|block| user_block(block).is_some()) {
+                    return true;
+                }
+            }
+            Role::Assistant => {
+                if message.tool_uses().next().is_some() {
+                    return true;
+                }
+                if !assistant_content(message, false).is_empty() {
+                    return false;
+                }
+            }
+        }
+    }
+    false
 }
 
 struct View {
@@ -115,12 +140,12 @@ fn user_block(block: &Block) -> Option<Block> {
 
 /// Results by call, with the messages they stand in: the place of each is only looked up where the message
 /// after the call does not hold it.
-fn stray_results(messages: &[Message]) -> HashMap<ToolUseId, Vec<(usize, Block)>> {
-    let mut results: HashMap<ToolUseId, Vec<(usize, Block)>> = HashMap::new();
+fn results_by_call(messages: &[Message]) -> Results<'_> {
+    let mut results: Results<'_> = HashMap::new();
     for (index, message) in messages.iter().enumerate() {
         for block in &message.content {
             if let Block::ToolResult { tool_use_id, .. } = block {
-                results.entry(tool_use_id.clone()).or_default().push((index, block.clone()));
+                results.entry(tool_use_id).or_default().push((index, block));
             }
         }
     }
@@ -129,12 +154,7 @@ fn stray_results(messages: &[Message]) -> HashMap<ToolUseId, Vec<(usize, Block)>
 
 /// The result of a call in the message `index`: the first one after it that belongs to no later call of
 /// the same id.
-fn result_for(
-    id: ToolUseId,
-    messages: &[Message],
-    index: usize,
-    results: &HashMap<ToolUseId, Vec<(usize, Block)>>,
-) -> Block {
+fn result_for(id: ToolUseId, messages: &[Message], index: usize, results: &Results<'_>) -> Block {
     let next_same_call = || {
         messages
             .iter()

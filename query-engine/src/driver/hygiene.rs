@@ -19,7 +19,7 @@ use crate::{
     recovery::{Failure, Remedy, backoff, remedy},
     response::Response,
     state::{PURPOSE_COMPACTION, PURPOSE_COMPACTION_FAILED},
-    transition::{Interrupted, StepOutcome},
+    transition::{Interrupted, ROOMS_MADE, StepOutcome},
 };
 
 /// Tries of one summary request that fails for a passing reason.
@@ -117,7 +117,9 @@ impl Engine {
     ) -> Result<StepOutcome, StorageError> {
         let attempts = self.state.step.attempts + 1;
         let now = self.ports.surroundings.now();
+        let may_make_room = self.state.step.rooms_made < ROOMS_MADE;
         let room = match remedy(&failure, attempts, &self.config.retry, now) {
+            Remedy::MakeRoom | Remedy::StripMedia if !may_make_room => Room::NotMade,
             Remedy::MakeRoom => self.make_room(&failure.error, cancel).await,
             Remedy::StripMedia => self.strip_media(&failure.error, request, model, cancel).await,
             Remedy::Wait(_)

@@ -258,6 +258,31 @@ async fn refused_images_are_taken_out_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a13_a_body_that_is_too_large_shrinks_in_bytes_and_never_loops() {
+    let refuse = || Script::from(error(ModelErrorKind::RequestTooLarge, "413"));
+    let image = || ResultBlock::Image { media_type: "image/png".to_owned(), data: "A".repeat(10_000) };
+    let shot = ToolOutput { content: (0..8).map(|_| image()).collect(), ..ToolOutput::text("") };
+    let tool = || FakeTool::reads("Shot", Behaviour::Answer(shot.clone()));
+    let shoots = || calls("t1", "Shot", json!({}));
+
+    let bench = Bench::new([shoots(), refuse(), refuse(), says("x")]).tool(tool());
+    assert_eq!(run(&bench).await.exit, ExitReason::Completed);
+    let requests = bench.model.requests();
+    let sizes: Vec<usize> = requests
+        .iter()
+        .map(|request| crate::ports::Model::request_bytes(bench.model.as_ref(), request))
+        .collect();
+    assert!(sizes[2] * 10 < sizes[1] * 6 && sizes[3] * 10 < sizes[2] * 6, "{sizes:?}");
+    // The oldest went first.
+    assert!(last_request(&bench).contains("removed: the provider refused the size of the request]\n(image)"));
+
+    let bench = Bench::new((0..1).map(|_| shoots()).chain((0..9).map(|_| refuse()))).tool(tool());
+    let ExitReason::ModelError { error, .. } = run(&bench).await.exit else { panic!("no model_error") };
+    assert_eq!(error, "request_too_large");
+    assert_eq!(bench.model.requests().len(), 5, "three times smaller, then no more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn closed_blocks_of_the_same_index_count_once() {
     let again =
         Step::Event(StreamEvent::BlockClosed { index: 0, block: ClosedBlock::Valid(Block::text("b")) });
