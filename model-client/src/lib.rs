@@ -8,7 +8,7 @@
 mod anthropic;
 mod call_id;
 mod decoder;
-//mod demo;
+mod demo;
 mod endpoint;
 mod error;
 mod http;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use query_engine::ports::Model;
 use swarm_protocol::launch::{ApiKind, ModelEndpoint};
 
-//pub use demo::{DemoModel, DemoReply, RequestView, demo_reply, demo_reply_json};
+pub use demo::{DemoModel, DemoReply, RequestView, demo_reply, demo_reply_json};
 pub use endpoint::{EndpointError, KeySource, Profile, ResolvedEndpoint, resolve_endpoint};
 pub use error::retry_after;
 pub use http::HttpClient;
@@ -98,11 +98,12 @@ pub fn connect_with(
         ApiKind::Anthropic => Arc::new(anthropic::Anthropic::new(endpoint, key, client, options)?),
         //ApiKind::Chat => Arc::new(openai::Chat::new(endpoint, key, client, options)?),
         //ApiKind::Responses => Arc::new(openai::Responses::new(endpoint, key, client)?),
-        _ => {
+        ApiKind::Demo => Arc::new(DemoModel::new(endpoint)),
+        ApiKind::Chat | ApiKind::Responses => {
             return Err(ConnectError::BaseUrl {
                 base_url: endpoint.base_url.clone(),
-                problem: "no such wire format yet".to_owned(),
+                problem: "no client for this format yet".to_owned(),
             });
-        } //ApiKind::Demo => Arc::new(DemoModel::new(endpoint)),
+        }
     })
 }

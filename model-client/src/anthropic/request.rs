@@ -40,10 +40,10 @@ pub(crate) fn body(shape: &Shape, request: &ModelRequest) -> Vec<u8> {
         .filter(|text| !text.trim().is_empty())
         .map(|text| json!({"type": "text", "text": text}))
         .collect();
-    if request.breakpoints.contains(&Breakpoint::Prefix) {
-        if let Some(last) = system.last_mut().or(tools.last_mut()) {
-            mark(last);
-        }
+    if request.breakpoints.contains(&Breakpoint::Prefix)
+        && let Some(last) = system.last_mut().or(tools.last_mut())
+    {
+        mark(last);
     }
     if !tools.is_empty() {
         body.insert("tools".to_owned(), Value::Array(tools));
