@@ -420,16 +420,9 @@ impl Executor {
         };
         let gate = Arc::clone(&self.config.gate);
         let input = call.input.clone();
-        let handle = self.tasks.spawn(async move {
-            // A cancelled wait has no answer worth having.
-            tokio::select! {
-                biased;
-                answer = gate.check(tool.as_ref(), &input, &context) => Done::Gate(answer),
-                () = context.cancel.cancelled() => {
-                    Done::Gate(GateAnswer::Deny { text: INTERRUPTED.to_owned(), stop: false })
-                }
-            }
-        });
+        // A cancelled gate withdraws its request itself; one that hangs is dropped after the grace.
+        let handle =
+            self.tasks.spawn(async move { Done::Gate(gate.check(tool.as_ref(), &input, &context).await) });
         self.places.insert(handle.id(), index);
     }
 }

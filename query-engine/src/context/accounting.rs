@@ -142,3 +142,70 @@ pub fn estimate(messages: &[Message], bytes_per_token: f64) -> u64 {
         .fold((0, 0), |(bytes, images), (more, pictures)| (bytes + more, images + pictures));
     (bytes as f64 / bytes_per_token).ceil() as u64 + images * IMAGE_TOKENS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::id;
+    use swarm_protocol::{
+        Usage,
+        record::{Origin, RecordBody, StopReason},
+        usage::Cost,
+    };
+
+    fn prefix() -> Prefix {
+        Prefix { system: Vec::new(), tools: Vec::new() }
+    }
+
+    fn model(context_window: u64, max_output: u64) -> ModelInfo {
+        ModelInfo { name: "m".to_owned(), context_window, max_output, caches: true }
+    }
+
+    #[test]
+    fn thresholds_of_the_specification() {
+        let check = |window, max_output, expected: [u64; 4]| {
+            let figures = Accounting::of(&LoopState::default(), &prefix(), &model(window, max_output));
+            let found = [figures.effective_window, figures.warn_at, figures.compact_at, figures.block_at];
+            assert_eq!(found, expected);
+        };
+        check(200_000, 64_000, [180_000, 160_000, 167_000, 177_000]);
+        check(1_000_000, 128_000, [980_000, 960_000, 967_000, 977_000]);
+        check(100_000, 8_000, [92_000, 82_000, 85_500, 90_500]);
+        check(1_000, 8_000, [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_providers_count_goes_as_far_as_it_does_and_calibrates_the_rest() {
+        let user = |text: String| RecordBody::User {
+            message: Message::user_text(text),
+            origin: Origin::Prompt,
+            commands: Vec::new(),
+        };
+        let mut state = LoopState::default();
+        // 984 bytes and 16 for the block: 1,000.
+        state.apply(&user("x".repeat(984)));
+        state.apply(&RecordBody::Assistant {
+            message: Message::assistant(vec![Block::text("ok")]),
+            request: 1,
+            model: "m".to_owned(),
+            stop_reason: StopReason::EndTurn,
+            usage: Usage { input_tokens: 100, cache_read_tokens: 400, output_tokens: 7, ..Usage::default() },
+            cost: Cost::default(),
+            incomplete: false,
+        });
+        state.apply(&user("x".repeat(184)));
+        let figures = Accounting::of(&state, &prefix(), &model(200_000, 8_000));
+        assert_eq!(figures.bytes_per_token, 2.0);
+        assert_eq!(figures.messages, 500 + 7 + 100);
+    }
+
+    #[test]
+    fn images_count_by_number_and_bytes_apart() {
+        let image = || ResultBlock::Image { media_type: "image/png".to_owned(), data: "A".repeat(5_000) };
+        let result =
+            Block::ToolResult { tool_use_id: id("t"), content: vec![image(), image()], is_error: false };
+        let messages = [Message::user(vec![result])];
+        assert_eq!(estimate(&messages, 1.0), 2 * IMAGE_TOKENS + BLOCK_BYTES);
+        assert_eq!(media_bytes(&messages), 10_000);
+    }
+}

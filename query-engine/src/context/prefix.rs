@@ -89,3 +89,33 @@ fn hash(value: &impl Hash) -> u64 {
     value.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::Prefix;
+    use std::sync::Arc;
+
+    fn request(system: &str, messages: &[&str]) -> ModelRequest {
+        ModelRequest {
+            prefix: Arc::new(Prefix { system: vec![system.to_owned()], tools: Vec::new() }),
+            messages: messages.iter().map(|text| Message::user_text(*text)).collect(),
+            max_tokens: 1,
+            breakpoints: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn l11_a_request_extends_the_one_before_or_says_why_not() {
+        let mut guard = PrefixGuard::default();
+        assert_eq!(guard.check(&request("s", &["a"])), Ok(()));
+        assert_eq!(guard.check(&request("s", &["a", "b"])), Ok(()));
+        assert_eq!(guard.sent_messages(), 2);
+        assert_eq!(guard.check(&request("s", &["a", "c"])), Err(PrefixBroken::Block { index: 1 }));
+        assert_eq!(guard.check(&request("s", &["a"])), Err(PrefixBroken::Block { index: 1 }));
+        assert_eq!(guard.check(&request("t", &["a"])), Err(PrefixBroken::Prefix));
+        guard.declare_break("compaction");
+        assert_eq!(guard.sent_messages(), 0);
+        assert_eq!(guard.check(&request("u", &["z"])), Ok(()));
+    }
+}

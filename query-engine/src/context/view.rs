@@ -191,3 +191,70 @@ fn sendable_result(content: &[ResultBlock]) -> Vec<ResultBlock> {
     }
     parts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{id, render};
+    use serde_json::json;
+
+    fn check(messages: &[Message], expected: &str) {
+        assert_eq!(render(&api_messages(messages, &BTreeMap::new(), "m")), expected);
+    }
+
+    fn call(input: serde_json::Value) -> Block {
+        Block::ToolUse { id: id("t1"), name: "Read".to_owned(), input, provider_data: None }
+    }
+
+    #[test]
+    fn s13_arguments_that_are_no_object_become_one() {
+        let messages = [Message::user_text("a"), Message::assistant(vec![call(json!("{\"a\":"))])];
+        let view = api_messages(&messages, &BTreeMap::new(), "m");
+        let (_, _, input) = view[1].tool_uses().next().unwrap();
+        assert_eq!(*input, json!({ "INVALID_JSON": "{\"a\":" }));
+    }
+
+    #[test]
+    fn one_id_in_two_turns_is_answered_in_each() {
+        let messages = [
+            Message::user_text("a"),
+            Message::assistant(vec![call(json!({"n": 1}))]),
+            Message::assistant(vec![call(json!({"n": 2}))]),
+            Message::user(vec![Block::tool_result(id("t1"), "second", false)]),
+        ];
+        check(
+            &messages,
+            &format!(
+                "user: a\nassistant calls t1: Read {{\"n\":1}}\nuser answers t1 failed: {OUTCOME_UNKNOWN}\n\
+                 assistant calls t1: Read {{\"n\":2}}\nuser answers t1: second"
+            ),
+        );
+    }
+
+    #[test]
+    fn thinking_goes_to_its_own_model_only() {
+        let thinking = Block::Thinking { thinking: "hm".to_owned(), signature: "s".to_owned() };
+        let messages = [Message::user_text("a"), Message::assistant(vec![thinking, Block::text("b")])];
+        let asked = BTreeMap::from([(1, "m".to_owned())]);
+        assert_eq!(
+            render(&api_messages(&messages, &asked, "m")),
+            "user: a\nassistant thinks: hm\nassistant: b"
+        );
+        assert_eq!(render(&api_messages(&messages, &asked, "other")), "user: a\nassistant: b");
+    }
+
+    #[test]
+    fn what_awaits_an_answer() {
+        let user = || Message::user_text("a");
+        assert!(!awaits_answer(&[]));
+        assert!(awaits_answer(&[user()]));
+        assert!(!awaits_answer(&[user(), Message::assistant(vec![Block::text("b")])]));
+        assert!(awaits_answer(&[user(), Message::assistant(vec![Block::text(" ")])]));
+        assert!(awaits_answer(&[user(), Message::assistant(vec![call(json!({}))])]));
+        assert!(!awaits_answer(&[
+            user(),
+            Message::assistant(vec![Block::text("b")]),
+            Message::user_text(" ")
+        ]));
+    }
+}
