@@ -125,7 +125,10 @@ export function request(start, over) {
   };
 }
 
-const LONG = Array.from({ length: 22 }, (_, i) => `echo "step ${i + 1}" && ./scripts/migrate-${i + 1}.sh --apply`).join("\n");
+const LONG = Array.from(
+  { length: 22 },
+  (_, i) => `echo "step ${i + 1}" && ./scripts/migrate-${i + 1}.sh --apply`,
+).join("\n");
 
 export function permissions(start) {
   const view = (request_, over) => ({
@@ -272,8 +275,24 @@ export function workers(start) {
       updated_at: iso(start - 6 * 60_000),
     }),
     worker(start, { id: "agent-c3d", name: "Add rate limit", activity: "Bash cargo test -p api", turns: 14 }),
-    worker(start, { id: "agent-e5f", name: "Tidy the session store", activity: "thinking", context_tokens: 22_000, cost_usd: 0.08 }),
-    worker(start, { id: "agent-z0q", name: "Write changelog", status: "pending", position: 2, turns: 0, cost_usd: 0, worktree_exists: false, pid: null, sandbox_tier: null }),
+    worker(start, {
+      id: "agent-e5f",
+      name: "Tidy the session store",
+      activity: "thinking",
+      context_tokens: 22_000,
+      cost_usd: 0.08,
+    }),
+    worker(start, {
+      id: "agent-z0q",
+      name: "Write changelog",
+      status: "pending",
+      position: 2,
+      turns: 0,
+      cost_usd: 0,
+      worktree_exists: false,
+      pid: null,
+      sandbox_tier: null,
+    }),
     worker(start, {
       id: "agent-r4t",
       name: "Rename helpers",
@@ -391,7 +410,13 @@ export function conversation(start, session) {
     return [
       { item: "person", seq: 4, at: iso(start - 27 * 3_600_000), text: "Bring the docs up to date." },
       { item: "coordinator", seq: 9, at: iso(start - 26.9 * 3_600_000), text: "I split it in four." },
-      { item: "verdict", seq: 90, at: iso(start - 25 * 3_600_000), verdict: "degraded", reasons: ["agent-u5s was stopped by a person"] },
+      {
+        item: "verdict",
+        seq: 90,
+        at: iso(start - 25 * 3_600_000),
+        verdict: "degraded",
+        reasons: ["agent-u5s was stopped by a person"],
+      },
     ];
   }
   const call = (seq, worker_id, summary, tool = "Agent") => ({
@@ -432,7 +457,13 @@ export function conversation(start, session) {
     },
     { item: "coordinator", seq: 330, at: iso(start - 4 * 60_000), text: TEXT2 },
     call(331, "agent-p9x", "run the tests, then report", "SendMessage"),
-    { item: "error", seq: 340, at: iso(start - 3 * 60_000), code: "callback_failed", message: "the callback was not answered: connection refused" },
+    {
+      item: "error",
+      seq: 340,
+      at: iso(start - 3 * 60_000),
+      code: "callback_failed",
+      message: "the callback was not answered: connection refused",
+    },
   ];
 }
 
@@ -451,7 +482,10 @@ export function ledger(start) {
     entry("agent-a1b", { summary: 'Agent "Investigate auth bug" completed' }, [
       step(310, 12, "queued"),
       step(318, 6, "sent", { request: 11 }),
-      step(320, 5, "sent", { request: 12, reason: "request 11 was not committed: the connection to the provider broke" }),
+      step(320, 5, "sent", {
+        request: 12,
+        reason: "request 11 was not committed: the connection to the provider broke",
+      }),
       step(329, 4, "committed", { request: 12, turn: 6 }),
     ]),
     entry("agent-b71", { summary: 'Agent "Update docs" failed', status: "failed" }, [step(400, 1, "queued")]),
@@ -479,7 +513,12 @@ export function transcript(start) {
     const content = [];
     if (words) content.push({ type: "text", text: words });
     content.push({ type: "tool_use", id, name, input });
-    add({ type: "request_started", request: call, model: "anthropic/claude-sonnet-4-5", estimated_tokens: 20_000 });
+    add({
+      type: "request_started",
+      request: call,
+      model: "anthropic/claude-sonnet-4-5",
+      estimated_tokens: 20_000,
+    });
     add({
       type: "assistant",
       message: { role: "assistant", content },
@@ -489,15 +528,36 @@ export function transcript(start) {
       usage: usage(900, 120, 14_000),
       cost: { known_usd: 0.01, unpriced_calls: 0 },
     });
-    const block = { type: "tool_result", tool_use_id: id, content: [{ type: "text", text: result }], ...(is_error ? { is_error: true } : {}) };
+    const block = {
+      type: "tool_result",
+      tool_use_id: id,
+      content: [{ type: "text", text: result }],
+      ...(is_error ? { is_error: true } : {}),
+    };
     add({ type: "tool_finished", tool_use_id: id, name, result: block, duration_ms: ms, effect });
     add({ type: "user", message: { role: "user", content: [block] }, origin: { kind: "tool_results" } });
   };
-  add({ type: "run_started", run: 1, restarts: 0, pid: 41_233, model: "anthropic/claude-sonnet-4-5", sandbox_tier: 1, version: "0.1.0" });
+  add({
+    type: "run_started",
+    run: 1,
+    restarts: 0,
+    pid: 41_233,
+    model: "anthropic/claude-sonnet-4-5",
+    sandbox_tier: 1,
+    version: "0.1.0",
+  });
   add({
     type: "user",
     origin: { kind: "prompt" },
-    message: { role: "user", content: [{ type: "text", text: "Surroundings: …\n\nAdd a rate limit per token to the API. Keep the API as it is." }] },
+    message: {
+      role: "user",
+      content: [
+        {
+          type: "text",
+          text: "Surroundings: …\n\nAdd a rate limit per token to the API. Keep the API as it is.",
+        },
+      ],
+    },
   });
   for (const file of ["limit.rs", "token.rs", "router.rs", "state.rs", "error.rs", "mod.rs"]) {
     tool("Read", { file_path: `src/api/${file}` }, `1→use std::time::Instant;\n2→// ${file}\n`);
@@ -505,7 +565,11 @@ export function transcript(start) {
   tool("Grep", { pattern: "RateLimit", path: "src" }, "src/api/mod.rs:14: // TODO RateLimit");
   tool(
     "Edit",
-    { file_path: "src/api/limit.rs", old_string: "struct Limit;", new_string: "struct Limit {\n    window: Duration,\n    count: u64,\n}" },
+    {
+      file_path: "src/api/limit.rs",
+      old_string: "struct Limit;",
+      new_string: "struct Limit {\n    window: Duration,\n    count: u64,\n}",
+    },
     "edited",
     { kind: "edited", path: "src/api/limit.rs", added: 22, removed: 4 },
     90,
@@ -521,7 +585,15 @@ export function transcript(start) {
   );
   add({
     type: "assistant",
-    message: { role: "assistant", content: [{ type: "text", text: "The counter overflows when the window resets, so `u32` is too small **and** the reset is wrong." }] },
+    message: {
+      role: "assistant",
+      content: [
+        {
+          type: "text",
+          text: "The counter overflows when the window resets, so `u32` is too small **and** the reset is wrong.",
+        },
+      ],
+    },
     request: 90,
     model: "anthropic/claude-sonnet-4-5",
     stop_reason: { reason: "end_turn" },
@@ -535,16 +607,45 @@ export function transcript(start) {
     pre_tokens: 148_000,
     post_tokens: 31_000,
     messages_summarised: 96,
-    messages: [{ role: "user", content: [{ type: "text", text: "Summary: the limit lives in src/api/limit.rs…" }] }],
+    messages: [
+      { role: "user", content: [{ type: "text", text: "Summary: the limit lives in src/api/limit.rs…" }] },
+    ],
   });
-  add({ type: "user", origin: { kind: "person" }, message: { role: "user", content: [{ type: "text", text: "use u64, and no new dependency" }] } });
-  add({ type: "todo", items: [{ content: "counter", status: "completed" }, { content: "reset", status: "in_progress" }, { content: "docs", status: "pending" }] });
+  add({
+    type: "user",
+    origin: { kind: "person" },
+    message: { role: "user", content: [{ type: "text", text: "use u64, and no new dependency" }] },
+  });
+  add({
+    type: "todo",
+    items: [
+      { content: "counter", status: "completed" },
+      { content: "reset", status: "in_progress" },
+      { content: "docs", status: "pending" },
+    ],
+  });
   add({ type: "snapshot", n: 2, commit: "9c1f2ab4d5e6f708192a3b4c5d6e7f8091a2b3c4" });
-  tool("Edit", { file_path: "src/api/limit.rs", old_string: "u32", new_string: "u64" }, "edited", { kind: "edited", path: "src/api/limit.rs", added: 3, removed: 3 });
+  tool("Edit", { file_path: "src/api/limit.rs", old_string: "u32", new_string: "u64" }, "edited", {
+    kind: "edited",
+    path: "src/api/limit.rs",
+    added: 3,
+    removed: 3,
+  });
   return records;
 }
 
-export const PATCH = `diff --git a/src/auth/guard.ts b/src/auth/guard.ts
+/** Writes the counts of a hunk's lines into its header. */
+const count = (patch) =>
+  patch.replace(
+    /@@ -(\d+),\? \+(\d+),\? @@([^\n]*)\n((?:[ +\-\\][^\n]*\n)*)/g,
+    (_, from, to, title, body) => {
+      const lines = body.split("\n");
+      const of = (marks) => lines.filter((line) => line !== "" && marks.includes(line[0])).length;
+      return `@@ -${from},${of(" -")} +${to},${of(" +")} @@${title}\n${body}`;
+    },
+  );
+
+export const PATCH = count(`diff --git a/src/auth/guard.ts b/src/auth/guard.ts
 new file mode 100644
 index 0000000..8baef1b
 --- /dev/null
@@ -556,7 +657,7 @@ diff --git a/src/auth/validate.ts b/src/auth/validate.ts
 index 3f2a91c..9c1f2ab 100644
 --- a/src/auth/validate.ts
 +++ b/src/auth/validate.ts
-@@ -38,12 +38,21 @@ import { Token } from "./token";
+@@ -38,? +38,? @@ import { Token } from "./token";
  
  /** The user of a token, or null. */
  export function validate(t: Token) {
@@ -581,7 +682,7 @@ index 3f2a91c..9c1f2ab 100644
  }
  
  const access = "user\u202e \u2066// only admins\u2069 \u2066";
-@@ -80,3 +89,3 @@
+@@ -80,? +89,? @@
  export default validate;
 -// end
 +// the end
@@ -593,10 +694,9 @@ diff --git a/package-lock.json b/package-lock.json
 index 1234567..89abcde 100644
 --- a/package-lock.json
 +++ b/package-lock.json
-@@ -1,2 +1,2 @@
+@@ -1,? +1,? @@
 -{ "a": 1 }
 +{ "a": 2 }
- 
-`;
+`);
 
 export { BASE, outcome, T1, T2 };

@@ -36,7 +36,11 @@ const state = {
 };
 for (let i = 0; i < Number(env("MOCK_ROWS") || 0); i++) {
   state.workers.push(
-    fixtures.worker(start, { id: `agent-${(4096 + i).toString(36)}x`, name: `Part ${i + 1}`, activity: `Bash make part-${i + 1}` }),
+    fixtures.worker(start, {
+      id: `agent-${(4096 + i).toString(36)}x`,
+      name: `Part ${i + 1}`,
+      activity: `Bash make part-${i + 1}`,
+    }),
   );
 }
 
@@ -56,11 +60,23 @@ const word = (worker) => {
     case "aborted":
       return ["done", worker.stopped_by_person ? "Stopped by you" : "Stopped by coordinator", "⊘", ""];
     case "completed":
-      if (n > 0) return ["needs_you", `Ready, ${n} doubts`, "◆", "says tests or build pass, none ran after the last edit"];
+      if (n > 0)
+        return [
+          "needs_you",
+          `Ready, ${n} doubts`,
+          "◆",
+          "says tests or build pass, none ran after the last edit",
+        ];
       if (worker.commits === 0) return ["done", "Reported", "✓", ""];
-      return ["ready", "Ready to review", "✓", `${worker.files_changed} files +${worker.insertions} −${worker.deletions} · check passed`];
+      return [
+        "ready",
+        "Ready to review",
+        "✓",
+        `${worker.files_changed} files +${worker.insertions} −${worker.deletions} · check passed`,
+      ];
     default:
-      if (Date.now() - Date.parse(worker.updated_at) > 300_000) return ["watch", "Quiet 6 m", "◌", worker.activity];
+      if (Date.now() - Date.parse(worker.updated_at) > 300_000)
+        return ["watch", "Quiet 6 m", "◌", worker.activity];
       return ["working", "Working", "◐", worker.activity];
   }
 };
@@ -69,7 +85,9 @@ const ORDER = ["needs_you", "failed", "ready", "watch", "working", "queued", "do
 function overview() {
   const rows = state.workers.map((worker) => {
     const [group, text, glyph, fact] = word(worker);
-    const ask = state.permissions.find((view) => view.request.worker_id === worker.id && !view.decision && !view.withdrawn);
+    const ask = state.permissions.find(
+      (view) => view.request.worker_id === worker.id && !view.decision && !view.withdrawn,
+    );
     return {
       group,
       word: text,
@@ -79,7 +97,11 @@ function overview() {
       session_id: worker.session_id,
       title: state.sessions.find((session) => session.session_id === worker.session_id)?.title ?? "",
       deadline_at: ask?.deadline_at ?? null,
-      link: ask ? `/inbox/${ask.request.id}` : group === "ready" ? `/w/${worker.id}/review` : `/w/${worker.id}`,
+      link: ask
+        ? `/inbox/${ask.request.id}`
+        : group === "ready"
+          ? `/w/${worker.id}/review`
+          : `/w/${worker.id}`,
     };
   });
   if (state.sessions.length > 0) {
@@ -95,7 +117,11 @@ function overview() {
       link: `/s/${S1}`,
     });
   }
-  rows.sort((a, b) => ORDER.indexOf(a.group) - ORDER.indexOf(b.group) || (a.deadline_at ?? "9").localeCompare(b.deadline_at ?? "9"));
+  rows.sort(
+    (a, b) =>
+      ORDER.indexOf(a.group) - ORDER.indexOf(b.group) ||
+      (a.deadline_at ?? "9").localeCompare(b.deadline_at ?? "9"),
+  );
   return {
     rows,
     sessions: state.sessions,
@@ -111,20 +137,44 @@ function overview() {
 function journal(event) {
   state.position += 1;
   state.seq += 1;
-  const line = { v: 1, seq: state.seq, at: iso(Date.now()), session_id: S1, position: state.position, ...event };
+  const line = {
+    v: 1,
+    seq: state.seq,
+    at: iso(Date.now()),
+    session_id: S1,
+    position: state.position,
+    ...event,
+  };
   state.log.push(line);
   for (const client of state.clients) client.write(`id: ${line.position}\ndata: ${JSON.stringify(line)}\n\n`);
 }
 function live(worker_id, data) {
-  const line = { v: 1, seq: null, at: iso(Date.now()), session_id: S1, kind: "live", worker_id, after: state.seq, data };
+  const line = {
+    v: 1,
+    seq: null,
+    at: iso(Date.now()),
+    session_id: S1,
+    kind: "live",
+    worker_id,
+    after: state.seq,
+    data,
+  };
   for (const client of state.clients) client.write(`data: ${JSON.stringify(line)}\n\n`);
 }
 function changed(worker, reason) {
   worker.updated_at = iso(Date.now());
-  journal({ kind: "worker.state", worker_id: worker.id, from: worker.status, status: worker.status, reason, worker });
+  journal({
+    kind: "worker.state",
+    worker_id: worker.id,
+    from: worker.status,
+    status: worker.status,
+    reason,
+    worker,
+  });
 }
 setInterval(() => {
-  for (const client of state.clients) client.write(`event: beat\ndata: ${JSON.stringify({ now: iso(Date.now()) })}\n\n`);
+  for (const client of state.clients)
+    client.write(`event: beat\ndata: ${JSON.stringify({ now: iso(Date.now()) })}\n\n`);
 }, 15_000).unref();
 
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -147,7 +197,12 @@ async function workerWorks() {
   if (!worker) return;
   const id = `toolu_live_${state.seq}`;
   live(worker.id, { live: "tool_started", tool_use_id: id, tool: "Bash", summary: "cargo test -p api" });
-  live(worker.id, { live: "activity", text: "Bash cargo test -p api", context_tokens: 62_000, context_window: 180_000 });
+  live(worker.id, {
+    live: "activity",
+    text: "Bash cargo test -p api",
+    context_tokens: 62_000,
+    context_window: 180_000,
+  });
   const lines = [];
   for (let i = 0; i < 12; i++) {
     lines.push(`test limit::case_${i} ... ok`);
@@ -157,7 +212,10 @@ async function workerWorks() {
   live(worker.id, { live: "tool_ended", tool_use_id: id, is_error: false });
   record({
     type: "assistant",
-    message: { role: "assistant", content: [{ type: "tool_use", id, name: "Bash", input: { command: "cargo test -p api" } }] },
+    message: {
+      role: "assistant",
+      content: [{ type: "tool_use", id, name: "Bash", input: { command: "cargo test -p api" } }],
+    },
     request: 200 + state.seq,
     model: "m",
     stop_reason: { reason: "tool_use" },
@@ -174,7 +232,9 @@ async function workerWorks() {
   });
   worker.turns += 1;
   changed(worker, "a turn");
-  for (const part of "All cases pass now. I look at the documentation next, then I am done.".match(/.{1,5}/gs)) {
+  for (const part of "All cases pass now. I look at the documentation next, then I am done.".match(
+    /.{1,5}/gs,
+  )) {
     live(worker.id, { live: "text_delta", text: part, thinking: false });
     await wait(70);
   }
@@ -213,7 +273,10 @@ if (!env("MOCK_STILL") && !env("MOCK_EMPTY")) {
 // --- The API ---------------------------------------------------------------------------------------------
 
 const json = (response, status, body, headers = {}) => {
-  response.writeHead(status, { "content-type": status >= 400 ? "application/problem+json" : "application/json", ...headers });
+  response.writeHead(status, {
+    "content-type": status >= 400 ? "application/problem+json" : "application/json",
+    ...headers,
+  });
   response.end(body === undefined ? "" : JSON.stringify(body));
 };
 const problem = (response, status, code, title, extra = {}) =>
@@ -247,7 +310,9 @@ function session(id) {
     tasks: [],
     workers: state.workers.filter((worker) => worker.session_id === found.session_id),
     notifications: found.session_id === S1 ? state.ledger : [],
-    permissions: state.permissions.filter((view) => view.session_id === found.session_id && !view.decision && !view.withdrawn),
+    permissions: state.permissions.filter(
+      (view) => view.session_id === found.session_id && !view.decision && !view.withdrawn,
+    ),
     conversation: state.talk[found.session_id] ?? [],
     seq: state.seq,
   };
@@ -260,17 +325,29 @@ function workerDetail(id) {
   return {
     worker,
     prompt: `You work on: ${worker.name}.\nKeep the API as it is. Run the tests before you report.`,
-    result: ended ? "Found a null pointer in src/auth/validate.ts:42. The guard is in, the module's tests pass." : null,
+    result: ended
+      ? "Found a null pointer in src/auth/validate.ts:42. The guard is in, the module's tests pass."
+      : null,
     outcome: ended
       ? fixtures.outcome({
           doubts: worker.doubts,
           check: worker.doubts.length > 0 ? "none" : "passed",
-          exit_reason: worker.status === "failed" ? { reason: "model_error", error: "rate_limit", message: "free again at 14:05" } : { reason: worker.exit_reason },
+          exit_reason:
+            worker.status === "failed"
+              ? { reason: "model_error", error: "rate_limit", message: "free again at 14:05" }
+              : { reason: worker.exit_reason },
         })
       : null,
     ledger: ended ? state.ledger.filter((entry) => entry.notification.key.worker_id === id) : [],
     permission: state.permissions.find((view) => view.request.worker_id === id && !view.decision) ?? null,
-    todo: id === "agent-c3d" ? [{ content: "counter", status: "completed" }, { content: "reset", status: "in_progress", activeForm: "fixing the reset" }, { content: "docs", status: "pending" }] : [],
+    todo:
+      id === "agent-c3d"
+        ? [
+            { content: "counter", status: "completed" },
+            { content: "reset", status: "in_progress", activeForm: "fixing the reset" },
+            { content: "docs", status: "pending" },
+          ]
+        : [],
     unread: id === "agent-c3d" ? state.unread : [],
     seq: state.seq,
   };
@@ -285,9 +362,19 @@ function merge(worker, order) {
     case "clean":
       return { result: "clean", into, from: "9c1f2ab4d5e6f708" };
     case "conflict":
-      return { result: "conflict", into, at: "9c1f2ab4d5e6f708", files: [{ path: "src/auth/validate.ts", lines: ["40-44", "61-61"] }] };
+      return {
+        result: "conflict",
+        into,
+        at: "9c1f2ab4d5e6f708",
+        files: [{ path: "src/auth/validate.ts", lines: ["40-44", "61-61"] }],
+      };
     case "target_dirty":
-      return { result: "target_dirty", into, checkout: "/home/me/payments-api", files: [" M src/auth/validate.ts"] };
+      return {
+        result: "target_dirty",
+        into,
+        checkout: "/home/me/payments-api",
+        files: [" M src/auth/validate.ts"],
+      };
     case "target_moved":
       return { result: "target_moved", into, expected: "9c1f2ab4d5e6f708", actual: "aa1f2ab4d5e6f708" };
     case "check_failed":
@@ -297,7 +384,15 @@ function merge(worker, order) {
     default:
       worker.merged_into = into;
       changed(worker, "merged");
-      return { result: "merged", into, from: "9c1f2ab4d5e6f708", to: "bb1f2ab4d5e6f708", files: worker.files_changed, insertions: worker.insertions, deletions: worker.deletions };
+      return {
+        result: "merged",
+        into,
+        from: "9c1f2ab4d5e6f708",
+        to: "bb1f2ab4d5e6f708",
+        files: worker.files_changed,
+        insertions: worker.insertions,
+        deletions: worker.deletions,
+      };
   }
 }
 
@@ -307,7 +402,8 @@ async function api(request, response, url) {
   const post = request.method === "POST";
   if (path === "/login" && post) {
     const { code } = await body(request);
-    if (code === "bad") return problem(response, 401, "bad_code", "this code was used already, or is older than five minutes");
+    if (code === "bad")
+      return problem(response, 401, "bad_code", "this code was used already, or is older than five minutes");
     return json(response, 204, undefined, { "set-cookie": "swarm=mock; HttpOnly; SameSite=Strict; Path=/" });
   }
   if (!env("MOCK_OPEN") && !(request.headers.cookie ?? "").includes("swarm=mock")) {
@@ -322,10 +418,24 @@ async function api(request, response, url) {
     const order = await body(request);
     await wait(150);
     if (view.decision) return json(response, 200, { won: false, decision: view.decision, wrote_rule: null });
-    view.decision = { id: view.request.id, decision: order.decision, scope: order.scope ?? "once", by: "person", reason: order.reason ?? null, stop: order.stop ?? false, decided_at: iso(Date.now()) };
-    const wrote_rule = order.scope === "always" ? `${view.request.proposed_rule} in ${view.always_file}` : undefined;
+    view.decision = {
+      id: view.request.id,
+      decision: order.decision,
+      scope: order.scope ?? "once",
+      by: "person",
+      reason: order.reason ?? null,
+      stop: order.stop ?? false,
+      decided_at: iso(Date.now()),
+    };
+    const wrote_rule =
+      order.scope === "always" ? `${view.request.proposed_rule} in ${view.always_file}` : undefined;
     const worker = state.workers.find((candidate) => candidate.id === view.request.worker_id);
-    journal({ kind: "permission.decided", worker_id: view.request.worker_id, decision: view.decision, ...(wrote_rule ? { wrote_rule } : {}) });
+    journal({
+      kind: "permission.decided",
+      worker_id: view.request.worker_id,
+      decision: view.decision,
+      ...(wrote_rule ? { wrote_rule } : {}),
+    });
     if (worker) {
       worker.status = order.stop ? "aborted" : "running";
       worker.stopped_by_person = order.stop === true;
@@ -336,20 +446,30 @@ async function api(request, response, url) {
   }
   if (parts[0] === "sessions" && parts.length === 2) {
     const found = session(parts[1]);
-    return found ? json(response, 200, found) : problem(response, 404, "no_such_session", `there is no session ${parts[1]}`);
+    return found
+      ? json(response, 200, found)
+      : problem(response, 404, "no_such_session", `there is no session ${parts[1]}`);
   }
   if (parts[0] === "sessions" && parts[2] === "messages" && post) {
     const { text } = await body(request);
     (state.talk[parts[1]] ?? []).push({ item: "person", seq: state.seq + 1, at: iso(Date.now()), text });
     journal({ kind: "message.queued", message_id: "m", task_id: fixtures.T1, text });
-    return json(response, 202, { message_id: "m", task_id: fixtures.T1, status: "queued", note: "Queued: the coordinator reads it at its next turn." });
+    return json(response, 202, {
+      message_id: "m",
+      task_id: fixtures.T1,
+      status: "queued",
+      note: "Queued: the coordinator reads it at its next turn.",
+    });
   }
   if (parts[0] === "sessions" && parts[2] === "interrupt" && post) {
     return json(response, 200, { stopping: ["agent-c3d", "agent-e5f"], already: false });
   }
   if (parts[0] === "workers") {
     const detail = workerDetail(parts[1]);
-    if (!detail) return problem(response, 404, "no_such_worker", `there is no worker ${parts[1]}`, { hint: "swarm ps lists them" });
+    if (!detail)
+      return problem(response, 404, "no_such_worker", `there is no worker ${parts[1]}`, {
+        hint: "swarm ps lists them",
+      });
     const { worker } = detail;
     switch (parts[2]) {
       case undefined:
@@ -358,7 +478,11 @@ async function api(request, response, url) {
         const after = Number(url.searchParams.get("after") ?? 0);
         const limit = Number(url.searchParams.get("limit") ?? 200);
         const all = worker.status === "pending" ? [] : state.records;
-        return json(response, 200, { records: all.filter((line) => line.n > after).slice(0, limit), last: all.length, damaged_lines: 0 });
+        return json(response, 200, {
+          records: all.filter((line) => line.n > after).slice(0, limit),
+          last: all.length,
+          damaged_lines: 0,
+        });
       }
       case "diff":
         return json(response, 200, {
@@ -373,8 +497,17 @@ async function api(request, response, url) {
       case "messages": {
         const { text } = await body(request);
         state.unread.push({ seq: state.seq, text, from_person: true });
-        journal({ kind: "worker.command", worker_id: worker.id, command: { command: "message", message_id: null, from_person: true, text } });
-        return json(response, 202, { message_id: null, task_id: null, status: "queued", note: "Queued: it is read at its next turn." });
+        journal({
+          kind: "worker.command",
+          worker_id: worker.id,
+          command: { command: "message", message_id: null, from_person: true, text },
+        });
+        return json(response, 202, {
+          message_id: null,
+          task_id: null,
+          status: "queued",
+          note: "Queued: it is read at its next turn.",
+        });
       }
       case "stop":
         worker.status = "aborted";
@@ -387,7 +520,11 @@ async function api(request, response, url) {
       case "discard":
         worker.discarded = true;
         changed(worker, "discarded");
-        return json(response, 200, { worker_id: worker.id, kept_ref: `refs/swarm/bin/${worker.id}`, days: 30 });
+        return json(response, 200, {
+          worker_id: worker.id,
+          kept_ref: `refs/swarm/bin/${worker.id}`,
+          days: 30,
+        });
       case "restore":
         worker.discarded = false;
         changed(worker, "restored");
@@ -398,10 +535,21 @@ async function api(request, response, url) {
     const task = await body(request);
     const key = request.headers["idempotency-key"] ?? "";
     if (state.tasks.has(key)) return json(response, 202, state.tasks.get(key));
-    if (!task.repo?.startsWith("/")) return problem(response, 422, "not_a_repository", `${task.repo} is not inside a git repository`, { hint: "git init makes one" });
+    if (!task.repo?.startsWith("/"))
+      return problem(response, 422, "not_a_repository", `${task.repo} is not inside a git repository`, {
+        hint: "git init makes one",
+      });
     if (task.base === "nope") return problem(response, 422, "bad_base", "nope names no commit");
-    if (!task.model) return problem(response, 422, "no_model", "no model is configured", { hint: "set model in config.toml, or try the model demo" });
-    const accepted = { task_id: fixtures.T1, session_id: S1, after: state.seq, notices: ["2 changed files in your checkout are not part of the base"] };
+    if (!task.model)
+      return problem(response, 422, "no_model", "no model is configured", {
+        hint: "set model in config.toml, or try the model demo",
+      });
+    const accepted = {
+      task_id: fixtures.T1,
+      session_id: S1,
+      after: state.seq,
+      notices: ["2 changed files in your checkout are not part of the base"],
+    };
     state.tasks.set(key, accepted);
     return json(response, 202, accepted);
   }
@@ -410,7 +558,12 @@ async function api(request, response, url) {
 
 // --- Files -----------------------------------------------------------------------------------------------
 
-const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
+const TYPES = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".css": "text/css",
+  ".svg": "image/svg+xml",
+};
 const CSP =
   "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

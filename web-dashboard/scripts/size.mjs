@@ -14,6 +14,8 @@ for (const name of readdirSync(dir).sort()) {
 }
 for (const [part, size] of Object.entries(sums)) {
   const over = size > BUDGET[part];
-  process.stdout.write(`${part}: ${(size / 1024).toFixed(1)} KB of ${BUDGET[part] / 1024} KB${over ? "  TOO BIG" : ""}\n`);
+  process.stdout.write(
+    `${part}: ${(size / 1024).toFixed(1)} KB of ${BUDGET[part] / 1024} KB${over ? "  TOO BIG" : ""}\n`,
+  );
   if (over) process.exitCode = 1;
 }

@@ -40,7 +40,6 @@ export function hasHidden(text: string): boolean {
 }
 
 /** Terminal colours and cursor moves have no meaning here: they are dropped from output, not from inputs. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with a control character
 const ANSI = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 
 export function plainOutput(text: string): string {

@@ -94,7 +94,9 @@ export function parsePatch(patch: string): FileDiff[] {
   const lines = patch.split("\n");
   if (lines[lines.length - 1] === "") lines.pop();
   for (const line of lines) {
-    if (hunk !== null && file !== null && (oldLeft > 0 || newLeft > 0)) {
+    // A line of a hunk begins with one of these; editors may have eaten the space of an empty one.
+    const inside = line === "" || " +-\\".includes(line.charAt(0));
+    if (hunk !== null && file !== null && (oldLeft > 0 || newLeft > 0) && inside) {
       const text = line.slice(1);
       const mark = line[0];
       if (mark === "+") {

@@ -155,7 +155,6 @@ export function Review({ worker, detail }: { worker: WorkerView; detail: WorkerD
               </div>
             ) : null}
           </nav>
-          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by the keyboard */}
           <div
             className="diffs scroll"
             ref={box}
@@ -242,7 +241,7 @@ const FileView = memo(function FileView({ file }: { file: FileDiff }) {
       ))}
       {!open ? (
         <p className="text3 file-note">
-          folded{reason ? `: ${reason}` : ""} ·{" "}
+          folded{reason ? `: ${reason}` : ""}{" "}
           {file.binary ? null : (
             <button type="button" className="button" onClick={() => setOpen(true)}>
               Show
@@ -278,7 +277,6 @@ function Hunks({ file }: { file: FileDiff }) {
             room -= lines.length;
             const first = hunk.lines[0];
             return [
-              // biome-ignore lint/suspicious/noArrayIndexKey: hunks have no identity but their place
               <tr key={`h${index}`} className="hunk">
                 <td colSpan={4}>
                   <span className="sr">from line {first?.new ?? first?.old ?? 0} </span>⋯{" "}
@@ -286,7 +284,6 @@ function Hunks({ file }: { file: FileDiff }) {
                 </td>
               </tr>,
               ...lines.map((line, at) => (
-                // biome-ignore lint/suspicious/noArrayIndexKey: lines have no identity but their place
                 <tr key={`${index}.${at}`} className={`line ${line.kind}`}>
                   <td className="ln num">{line.old ?? ""}</td>
                   <td className="ln num">{line.new ?? ""}</td>

@@ -1,8 +1,9 @@
 import { useEffect, useMemo, useState } from "react";
 import { useLocation } from "wouter";
 import { post, seg } from "../api/client";
-import type { ConversationItem, SessionDetail, StopView } from "../api/types";
+import type { SessionDetail, StopView } from "../api/types";
 import * as format from "../lib/format";
+import { type Line, toLines } from "../lib/lines";
 import { GROUPS, sessionState, VERDICTS, workerState } from "../lib/states";
 import { coordinatorKey, isOpen, NOTHING_LIVE } from "../store/state";
 import { reload, serverNow, sessionIdOf, useStore, want } from "../store/store";
@@ -11,7 +12,7 @@ import { Glyph } from "../ui/glyph";
 import { NOT_LIVE, useIsLive, useMedia, useNow, useTail } from "../ui/hooks";
 import { moveRow, useKeys } from "../ui/keys";
 import { Ledger, NotificationCard } from "../ui/outcome";
-import { Clock, Confirm, ErrorBox, Skeleton, Tab, Visible, WorkerChip } from "../ui/parts";
+import { Clock, Confirm, ErrorBox, Gap, Skeleton, Tab, Visible, WorkerChip } from "../ui/parts";
 import { PermissionList } from "../ui/permission-card";
 import { PageTitle } from "../ui/shell";
 import { toast } from "../ui/toasts";
@@ -255,27 +256,6 @@ function Workers({ detail }: { detail: SessionDetail }) {
   );
 }
 
-type Call = Extract<ConversationItem, { item: "call" }>;
-type Line =
-  | Exclude<ConversationItem, Call>
-  | { item: "calls"; seq: number; at: string; tool: string; calls: Call[] };
-
-/** Calls of one tool in a row become one line. */
-export function toLines(items: readonly ConversationItem[]): Line[] {
-  const lines: Line[] = [];
-  for (const item of items) {
-    if (item.item !== "call") {
-      lines.push(item);
-      continue;
-    }
-    const last = lines[lines.length - 1];
-    if (last?.item === "calls" && last.tool === item.tool) {
-      lines[lines.length - 1] = { ...last, calls: [...last.calls, item] };
-    } else lines.push({ item: "calls", seq: item.seq, at: item.at, tool: item.tool, calls: [item] });
-  }
-  return lines;
-}
-
 function Conversation({ detail }: { detail: SessionDetail }) {
   const id = detail.session.session_id;
   const lines = useMemo(() => toLines(detail.conversation), [detail.conversation]);
@@ -295,7 +275,6 @@ function Conversation({ detail }: { detail: SessionDetail }) {
   const busy = detail.session.state === "active" || detail.session.workers_running > 0;
   return (
     <section className="pane talk" aria-label="Conversation">
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by the keyboard */}
       <div
         className="scroll grow"
         ref={tail.box}
@@ -416,7 +395,7 @@ function ConversationLine({ line }: { line: Line }) {
     }
     case "error":
       return (
-        <div className="card edge-fail" role="note">
+        <div className="card edge-fail verdict">
           <span className="word hue-fail">
             <Glyph name="fail" />
             <span>{line.message}</span>
@@ -443,10 +422,8 @@ function LiveCoordinator({ id, detail }: { id: string; detail: SessionDetail }) 
       <header>
         <strong>Coordinator</strong> <span className="text3">now</span>
       </header>
-      {live.gap ? (
-        <p className="text3">some words were missed while reconnecting; the finished text follows</p>
-      ) : null}
       <div className="pre text">
+        {live.gap ? <Gap /> : null}
         {live.text}
         <span className="caret" aria-hidden="true" />
       </div>

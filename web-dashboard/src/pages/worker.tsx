@@ -240,12 +240,10 @@ function Transcript({ worker, detail }: { worker: WorkerView; detail: WorkerDeta
           {transcript.damaged > 0 ? ` · ${transcript.damaged} damaged` : ""}
         </span>
       </div>
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: only watches which folds are opened */}
       {/* biome-ignore lint/a11y/useKeyWithClickEvents: a summary sends a click for its keys too */}
       <div
         className="scroll grow"
         ref={tail.box}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by the keyboard
         tabIndex={0}
         role="log"
         aria-live="off"
@@ -393,7 +391,6 @@ function Details({ worker, detail }: { worker: WorkerView; detail: WorkerDetail 
       ) : (
         <ol className="commands" data-testid="commands">
           {commands.map((command, index) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: commands have no identity but their place
             <li key={index}>
               <span
                 className={`num exit ${command.exit_code === 0 ? "text2" : command.benign && command.exit_code !== null ? "text2" : "hue-fail"}`}

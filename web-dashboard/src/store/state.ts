@@ -27,8 +27,10 @@ export interface LiveTool {
 export interface LiveAgent {
   text: string;
   thinking: boolean;
-  /** Words were lost on the way: the finished text will be whole. */
+  /** Words were lost on the way, or came before this page did: the finished text will be whole. */
   gap: boolean;
+  /** The beginning of this answer was seen. */
+  begun: boolean;
   /** The seq (coordinator) or record number (worker) that holds this text for good. */
   closedBy: number | null;
   tools: LiveTool[];
@@ -43,6 +45,7 @@ export const NOTHING_LIVE: LiveAgent = {
   text: "",
   thinking: false,
   gap: false,
+  begun: false,
   closedBy: null,
   tools: [],
   activity: null,
@@ -161,6 +164,7 @@ function apply(state: State, wire: WireEvent, stale: Set<Stale>, channels: Set<C
           text: "",
           thinking: false,
           gap: false,
+          begun: true,
           closedBy: null,
           waiting: null,
         }));
@@ -184,7 +188,7 @@ function apply(state: State, wire: WireEvent, stale: Set<Stale>, channels: Set<C
       touch();
       channels.add("text");
       if (session === null) return state;
-      return setLive(state, coordinatorKey(session), () => ({ ...NOTHING_LIVE }));
+      return setLive(state, coordinatorKey(session), () => ({ ...NOTHING_LIVE, begun: true }));
     case "coordinator.turn":
       touch();
       channels.add("text");
@@ -280,9 +284,11 @@ function applyLive(state: State, event: KnownEvent & { kind: "live" }, channels:
     case "text_delta":
       channels.add("text");
       return setLive(state, key, (live) => {
-        const fresh = live.closedBy === null ? live : { ...live, text: "", closedBy: null, gap: false };
+        const fresh =
+          live.closedBy === null ? live : { ...live, text: "", closedBy: null, gap: false, begun: true };
         if (data.thinking) return { ...fresh, thinking: true };
-        return { ...fresh, thinking: false, text: fresh.text + data.text };
+        const gap = fresh.gap || (fresh.text === "" && !fresh.begun);
+        return { ...fresh, gap, thinking: false, text: fresh.text + data.text };
       });
     case "tool_started":
       channels.add("text");

@@ -37,7 +37,6 @@ function BlockToken({ token }: { token: Token }): React.ReactNode {
     case "list": {
       const list = token as Tokens.List;
       const items = list.items.map((item, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: items have no identity but their place
         <li key={index}>
           {item.task ? <input type="checkbox" checked={item.checked === true} readOnly disabled /> : null}
           {blocks(item.tokens.filter((part) => part.type !== "checkbox"))}
@@ -53,17 +52,14 @@ function BlockToken({ token }: { token: Token }): React.ReactNode {
             <thead>
               <tr>
                 {table.header.map((cell, index) => (
-                  // biome-ignore lint/suspicious/noArrayIndexKey: cells have no identity but their place
                   <th key={index}>{inline(cell.tokens)}</th>
                 ))}
               </tr>
             </thead>
             <tbody>
               {table.rows.map((row, at) => (
-                // biome-ignore lint/suspicious/noArrayIndexKey: rows have no identity but their place
                 <tr key={at}>
                   {row.map((cell, index) => (
-                    // biome-ignore lint/suspicious/noArrayIndexKey: cells have no identity but their place
                     <td key={index}>{inline(cell.tokens)}</td>
                   ))}
                 </tr>

@@ -15,7 +15,6 @@ export function Visible({ text }: { text: string }) {
     <>
       {pieces(text).map((piece, index) =>
         piece.hidden ? (
-          // biome-ignore lint/suspicious/noArrayIndexKey: pieces have no identity but their place
           <span key={index} className="codepoint">
             {piece.text}
           </span>
@@ -188,7 +187,6 @@ export function Skeleton({ rows = 6, height = 36 }: { rows?: number; height?: nu
     <div className="skeletons" aria-busy="true">
       <span className="sr">Loading</span>
       {Array.from({ length: rows }, (_, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: placeholders are all alike
         <div key={index} className={shown ? "skeleton" : ""} style={{ height }} />
       ))}
     </div>
@@ -322,5 +320,14 @@ export function Tab({ href, on, children }: { href: string; on: boolean; childre
     <Link href={href} role="tab" aria-selected={on} className="tab">
       {children}
     </Link>
+  );
+}
+
+/** Stands for words that were said before this page listened. */
+export function Gap() {
+  return (
+    <span className="text3" title="said before this page listened; the finished text will be whole">
+      …{" "}
+    </span>
   );
 }

@@ -174,10 +174,8 @@ export function PermissionCard({
   };
 
   return (
-    // biome-ignore lint/a11y/useSemanticElements: a card of a list that is walked with the keyboard
     <div
       role="group"
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: the framed card takes the answering keys
       tabIndex={0}
       className={`card permission${framed ? " framed" : ""}${open ? "" : " settled"}`}
       aria-labelledby={`${ids}-title`}
@@ -523,6 +521,7 @@ export function PermissionList({
   }, []);
 
   return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: only watches which card has the focus
     <div
       ref={box}
       className="permission-list"

@@ -12,13 +12,16 @@ import { Dialog, LiveRegion, Visible } from "./parts";
 import { nextTheme, theme } from "./theme";
 import { Toasts } from "./toasts";
 
-/** The heading of a page; a change of route brings the focus here. */
-let routesSeen = 0;
+/** The heading of a page; a change of route brings the focus here, the first page takes none. */
+let firstPlace: string | null = location.pathname;
 export function PageTitle({ children }: { children: React.ReactNode }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
-    // Not on the first page: nothing takes the focus by itself.
-    if (routesSeen++ > 0 && !document.querySelector("dialog[open]")) {
+    if (location.pathname === firstPlace) return;
+    firstPlace = null;
+    // Who has the focus elsewhere already (a field, a dialog) keeps it.
+    const active = document.activeElement;
+    if (active === null || active === document.body || !active.isConnected) {
       heading.current?.focus({ preventScroll: true });
     }
   }, []);

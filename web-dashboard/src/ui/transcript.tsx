@@ -8,7 +8,7 @@ import { NOTHING_LIVE } from "../store/state";
 import { useStore } from "../store/store";
 import { Glyph } from "./glyph";
 import { useNow } from "./hooks";
-import { Clock, Visible } from "./parts";
+import { Clock, Gap, Visible } from "./parts";
 import { Words } from "./words";
 
 /** A body this long is shown in parts: the page stays light. */
@@ -299,7 +299,7 @@ export function LiveWorker({ worker, lastRecord }: { worker: WorkerView; lastRec
         <article className="step-text streaming" data-testid="live-text">
           <span className="step-n text3">now</span>
           <div className="pre text">
-            {live.gap ? <span className="text3">[some words were missed while reconnecting] </span> : null}
+            {live.gap ? <Gap /> : null}
             {live.text}
             <span className="caret" aria-hidden="true" />
           </div>
