@@ -1,5 +1,13 @@
 //! One agent in one process: an engine with tools, a sandboxed shell, and the keeper above it.
 
+pub mod agent;
+pub mod clock;
+pub mod facts;
+pub mod gate;
 pub mod keeper;
+pub mod link;
+pub mod record;
 pub mod sandbox;
 pub mod shell;
+pub mod tools;
+pub mod tree;

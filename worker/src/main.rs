@@ -27,6 +27,12 @@ enum Command {
     },
     /// Print as JSON what this machine's sandbox holds
     Probe,
+    /// Run an agent from its launch file to the end of its run
+    Run {
+        /// The launch file
+        #[arg(long)]
+        launch: std::path::PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -41,6 +47,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Keeper { args } => code(worker::keeper::main(args.into_iter())),
         Command::Exec { args } => code(worker::sandbox::exec_main(args.into_iter())),
+        Command::Run { launch } => code(worker::agent::main(&launch)),
         Command::Probe => code(i32::from(worker::sandbox::probe_main().is_err())),
     }
 }

@@ -1,0 +1,423 @@
+//! One run of one agent, from its launch file to its end record.
+//!
+//! ```text
+//! launch file -> locks -> RunStarted -> keys -> set-up -> turns -> commit -> RunEnded -> acknowledged
+//! ```
+//!
+//! Whatever goes wrong after `RunStarted` ends in `RunEnded`; what kills the process is the keeper's.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use agent_host::transcript::{StoredRecord, TranscriptFile};
+use anyhow::Context as _;
+use query_engine::{
+    Cancel, Engine, EngineConfig, LoopState, Ports,
+    ports::{Durability, NoHooks, Observer as _, Prefix},
+};
+use swarm_protocol::{
+    ExitReason,
+    frame::{Keys, Live},
+    launch::WorkerLaunch,
+    record::{RecordBody, RunEnd, RunStarted},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{
+    clock::RunClock,
+    link::{Link, LinkConfig, LinkState, Outbox},
+    record::Recorder,
+    sandbox::SandboxReport,
+    shell::processes::identity_of,
+};
+
+mod commands;
+mod hidden;
+mod mailbox;
+mod opening;
+mod parts;
+mod prefix;
+mod setup;
+mod surroundings;
+
+use mailbox::harness;
+use parts::Parts;
+
+/// The run is over and recorded.
+pub const EXIT_RECORDED: i32 = 0;
+/// The run could not begin; nothing was recorded.
+pub const EXIT_NOT_STARTED: i32 = 1;
+/// The server will not have this process.
+pub const EXIT_REFUSED: i32 = 3;
+/// The end could not be recorded.
+pub const EXIT_NOT_RECORDED: i32 = 4;
+
+/// How long a server that is there may take to acknowledge the end.
+const GOODBYE: Duration = Duration::from_secs(10 * 60);
+/// How long a server that is away is waited for at the end: it reads the transcript when it comes back.
+const GOODBYE_AWAY: Duration = Duration::from_secs(3);
+/// How long a later run waits for the message that it was started for.
+const FIRST_MESSAGE: Duration = Duration::from_secs(60);
+
+/// The subcommand `run`.
+pub fn main(launch: &Path) -> i32 {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn,worker=info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    // Keys will stand in memory: neither a core dump nor another process of the user may read them.
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        tracing::warn!(%error, "this process stays readable for others of its user");
+    }
+    let result = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")
+        .and_then(|runtime| {
+            let result = runtime.block_on(run(launch));
+            // A file system that hangs must not hold the process.
+            runtime.shutdown_timeout(Duration::from_secs(5));
+            result
+        });
+    result.unwrap_or_else(|error| {
+        tracing::error!(error = format!("{error:#}"), "the run could not begin");
+        EXIT_NOT_STARTED
+    })
+}
+
+async fn run(path: &Path) -> anyhow::Result<i32> {
+    let text = std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+    let launch: WorkerLaunch =
+        serde_json::from_slice(&text).with_context(|| format!("{} is no launch file", path.display()))?;
+    let launch = Arc::new(launch);
+    let (file, loaded) = TranscriptFile::open(&launch.transcript)?;
+    if !loaded.defects.is_clean() {
+        tracing::warn!(defects = ?loaded.defects, "the transcript was damaged; what was whole is used");
+    }
+    let outbox = Arc::new(Outbox::default());
+    let recorder = Arc::new(Recorder::new(file, launch.run, outbox.clone(), &loaded.records));
+    let begin = || async {
+        let process = identity_of(std::process::id().cast_signed()).context("failed to read /proc")?;
+        let config = LinkConfig {
+            session_id: launch.session_id,
+            worker_id: launch.spec.id.clone(),
+            run: launch.run,
+            token: launch.token.clone(),
+            process,
+            socket: launch.socket.clone(),
+            server_file: launch.server_file.clone(),
+            transcript: launch.transcript.clone(),
+        };
+        let taken = recorder.clone();
+        anyhow::Ok(Link::start(config, outbox.clone(), move |id| taken.has_taken(id)))
+    };
+    if recorder.facts().has_ended {
+        // Only the goodbye is missing.
+        let (link, _commands) = begin().await?;
+        return Ok(goodbye(&link, &recorder, EXIT_RECORDED).await);
+    }
+    let sandbox = probe_sandbox().await;
+    let state = start_record(&launch, &recorder, &loaded.records, &sandbox).await?;
+    drop(loaded);
+    let (link, commands) = begin().await?;
+    let mut agent = Agent { launch, recorder, link, clock: Arc::default(), killed: Vec::new() };
+    let code = agent.live(state, &sandbox, commands).await;
+    Ok(goodbye(&agent.link, &agent.recorder, code).await)
+}
+
+/// What this machine holds; no confinement where that cannot be told.
+async fn probe_sandbox() -> SandboxReport {
+    let probe = || crate::sandbox::probe(Path::new("/proc/self/exe"));
+    let report = tokio::task::spawn_blocking(probe).await;
+    report.ok().and_then(Result::ok).unwrap_or_else(|| SandboxReport {
+        tier: crate::sandbox::Tier::Unconfined,
+        landlock_abi: 0,
+        seccomp: false,
+        notes: vec!["the sandbox could not be probed".to_owned()],
+    })
+}
+
+/// Closes what a dead process left open and records the start, in one batch. Answers with the loop's state.
+async fn start_record(
+    launch: &WorkerLaunch,
+    recorder: &Recorder,
+    loaded: &[StoredRecord],
+    sandbox: &SandboxReport,
+) -> anyhow::Result<LoopState> {
+    let open_requests = recorder.facts().open_requests;
+    let mut state = LoopState::fold(loaded.iter().map(|stored| &stored.record.body));
+    let started = RecordBody::RunStarted(RunStarted {
+        run: launch.run,
+        restarts: launch.restarts,
+        pid: std::process::id(),
+        model: launch.spec.model.display_name(),
+        sandbox_tier: sandbox.tier.into(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    });
+    state.apply(&started);
+    let mut batch = std::mem::take(&mut state.unsaved);
+    batch.push(started);
+    batch.extend(open_requests.into_iter().map(|(id, _)| RecordBody::PermissionWithdrawn {
+        id,
+        reason: "the worker was started again".to_owned(),
+    }));
+    recorder.write(batch, Durability::Now).await?;
+    Ok(state)
+}
+
+/// Waits until the server has the end, while there is a server.
+async fn goodbye(link: &Link, recorder: &Recorder, code: i32) -> i32 {
+    let Some(last) = recorder.last() else { return code };
+    let mut state = link.state.clone();
+    let away = async {
+        loop {
+            let now = state.borrow_and_update().clone();
+            match now {
+                LinkState::Refused { .. } => return,
+                LinkState::Connected => {
+                    if state.changed().await.is_err() {
+                        return;
+                    }
+                }
+                // A server that comes back within the time is waited for.
+                LinkState::Away => {
+                    if tokio::time::timeout(GOODBYE_AWAY, state.changed()).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    };
+    // The record is on disk whoever wins.
+    tokio::select! {
+        () = link.outbox.acknowledged(last.n) => {}
+        () = away => tracing::info!("the server is away; it will read the transcript"),
+        () = tokio::time::sleep(GOODBYE) => tracing::warn!("the server did not acknowledge the end"),
+    }
+    code
+}
+
+struct Agent {
+    launch: Arc<WorkerLaunch>,
+    recorder: Arc<Recorder>,
+    link: Link,
+    clock: Arc<RunClock>,
+    /// What was alive at the end and was killed.
+    killed: Vec<String>,
+}
+
+impl Agent {
+    /// Everything between the start and the end record; answers with the exit code.
+    async fn live(
+        &mut self,
+        state: LoopState,
+        sandbox: &SandboxReport,
+        commands: tokio::sync::mpsc::Receiver<(swarm_protocol::CommandId, swarm_protocol::frame::Command)>,
+    ) -> i32 {
+        let parts = match Parts::build(&self.launch, &self.recorder, &self.link, &self.clock, sandbox).await {
+            Ok(parts) => parts,
+            Err(error) => {
+                let message = format!("{error:#}");
+                return self.end(ExitReason::StorageError { message }, None).await;
+            }
+        };
+        let obedience = parts.obedience(&self.recorder);
+        let _obeying = AbortOnDropHandle::new(tokio::spawn(obedience.run(commands)));
+        let _watching = AbortOnDropHandle::new(tokio::spawn(watch_for_the_end(
+            self.link.state.clone(),
+            parts.brakes.clone(),
+        )));
+        let exit = self.work(state, &parts, sandbox).await;
+        tracing::info!(exit = exit.code(), "the run ends");
+        self.end(exit, Some(&parts)).await
+    }
+
+    async fn work(&mut self, state: LoopState, parts: &Parts, sandbox: &SandboxReport) -> ExitReason {
+        let tier: u8 = sandbox.tier.into();
+        if tier < self.launch.limits.sandbox_required {
+            let notes = sandbox.notes.join("; ");
+            let output = format!("sandbox tier {} is required, this machine holds {tier}: {notes}", self.launch.limits.sandbox_required);
+            return ExitReason::SetupFailed { output };
+        }
+        self.activity("waiting for the server");
+        // A stop that wins leaves the keys for nobody.
+        let keys = tokio::select! {
+            () = parts.brakes.stop.cancelled() => return ExitReason::AbortedStreaming,
+            keys = self.link.keys() => match keys {
+                Ok(keys) => keys,
+                Err(_) => return ExitReason::AbortedStreaming,
+            },
+        };
+        if let Some(command) = self.launch.setup.clone()
+            && !self.recorder.facts().has_requests
+        {
+            self.activity(&format!("setting up: {command}"));
+            if let Err(failed) = setup::run(&self.launch, &command, parts, sandbox.tier).await {
+                return failed;
+            }
+        }
+        match self.engine(state, parts, &keys).await {
+            Ok(engine) => self.turns(engine, parts).await,
+            Err(exit) => exit,
+        }
+    }
+
+    fn activity(&self, text: &str) {
+        let text = text.to_owned();
+        self.link.outbox.live(Live::Activity { text, context_tokens: None, context_window: None });
+    }
+
+    async fn engine(&self, state: LoopState, parts: &Parts, keys: &Keys) -> Result<Engine, ExitReason> {
+        let launch = &self.launch;
+        let unusable = |error: model_client::ConnectError| ExitReason::ModelError {
+            error: match error {
+                model_client::ConnectError::NoKey { .. } => "no_key".to_owned(),
+                _ => "bad_endpoint".to_owned(),
+            },
+            message: error.to_string(),
+            retry_at: None,
+        };
+        let client = model_client::HttpClient::new().map_err(unusable)?;
+        let model = model_client::connect(&launch.spec.model, keys.model.as_deref(), &client).map_err(unusable)?;
+        // Without its key a second model is as good as not configured.
+        let other = |endpoint: &Option<_>, key: &Option<String>| {
+            let endpoint = endpoint.as_ref()?;
+            model_client::connect(endpoint, key.as_deref(), &client)
+                .inspect_err(|error| tracing::warn!(%error, "a second model cannot be used"))
+                .ok()
+        };
+        let prefix = self.prefix(parts).map_err(|error| ExitReason::StorageError { message: format!("{error:#}") })?;
+        let mut config = EngineConfig::new(prefix);
+        config.max_turns = Some(launch.limits.max_turns);
+        config.max_tool_concurrency = launch.limits.max_tool_concurrency.max(1);
+        config.context_window = launch.spec.model.context_window;
+        let ports = Ports {
+            model,
+            fallback: other(&launch.fallback, &keys.fallback),
+            helper: other(&launch.helper, &keys.helper),
+            tools: parts.tools.clone(),
+            gate: parts.gate.clone(),
+            transcript: self.recorder.clone(),
+            inbox: parts.mailbox.clone(),
+            hooks: Arc::new(NoHooks),
+            surroundings: parts.surroundings.clone(),
+            observer: self.link.outbox.clone(),
+        };
+        Ok(Engine::new(config, ports, state))
+    }
+
+    fn prefix(&self, parts: &Parts) -> anyhow::Result<Prefix> {
+        let system = vec![opening::system_prompt(&self.launch)];
+        let fresh = query_engine::build_prefix(system, &parts.tools);
+        prefix::kept(&self.launch.prompts_dir, &self.launch.results_dir, fresh)
+    }
+
+    async fn turns(&self, mut engine: Engine, parts: &Parts) -> ExitReason {
+        let launch = &self.launch;
+        let facts = self.recorder.facts();
+        if !launch.notes.is_empty() {
+            let notes = launch.notes.join("\n");
+            parts.mailbox.push_first(harness(format!("<system-reminder>\n{notes}\n</system-reminder>")));
+        }
+        if !facts.has_prompt {
+            parts.mailbox.push_first(opening::first_message(launch, parts).await);
+        } else if facts.starts <= 1 && launch.restarts == 0 {
+            // A later run was started for a message, which comes as a command.
+            self.activity("waiting for its message");
+            tokio::select! {
+                () = parts.mailbox.has_message() => {}
+                () = parts.brakes.stop.cancelled() => return ExitReason::AbortedStreaming,
+                () = tokio::time::sleep(FIRST_MESSAGE) => tracing::warn!("no message came for this run"),
+            }
+        }
+        loop {
+            let cancel = Cancel { interrupt: parts.brakes.fresh_interrupt(), stop: parts.brakes.stop.clone() };
+            let exit = engine.run(&cancel).await;
+            for note in &exit.notes {
+                tracing::info!(note, "of the run");
+            }
+            if cancel.stop.is_cancelled() || !cancel.interrupt.is_cancelled() {
+                return exit.exit;
+            }
+            // Interrupted: it listens for what comes next.
+            self.activity("interrupted; waiting for a message");
+            tokio::select! {
+                () = parts.mailbox.has_message() => {}
+                () = parts.brakes.stop.cancelled() => return exit.exit,
+            }
+        }
+    }
+
+    /// Ends what is left, commits, and writes the end record.
+    async fn end(&mut self, exit_reason: ExitReason, parts: Option<&Parts>) -> i32 {
+        let mut commit = crate::tree::FinalCommit::default();
+        if let Some(parts) = parts {
+            self.activity("ending");
+            let ended = parts.shell.kill_all_jobs().await;
+            let jobs = parts.shell.jobs();
+            for (id, end) in ended {
+                let job = jobs.iter().find(|job| job.id == id);
+                self.killed.extend(job.map(|job| job.command.chars().take(200).collect::<String>()));
+                self.killed.extend(end.killed.into_iter().map(|process| process.command));
+            }
+            parts.surroundings.settle().await;
+            if let Some(tree) = &parts.tree {
+                let message = opening::commit_message(&self.launch, &exit_reason);
+                commit = tree.commit_everything(&message, self.launch.spec.id.as_str()).await;
+            }
+        }
+        let facts = self.recorder.facts();
+        let mut children_killed = self.killed.clone();
+        children_killed.extend(facts.commands.iter().flat_map(|command| command.children_killed.clone()));
+        children_killed.truncate(100);
+        let end = RunEnd {
+            exit_reason,
+            result: facts.result,
+            result_from_earlier: facts.result_from_earlier,
+            turns: facts.turns,
+            usage: facts.usage,
+            cost: facts.cost,
+            duration_ms: facts.earlier_ms + self.clock.worked().as_millis() as u64,
+            commands: facts.commands.into(),
+            commands_after_last_edit: facts.commands_after_last_edit,
+            edited: facts.edited,
+            skipped_files: commit.skipped,
+            commit_error: commit.error,
+            children_killed,
+        };
+        match self.recorder.write(vec![RecordBody::RunEnded(Box::new(end))], Durability::Now).await {
+            Ok(_) if matches!(*self.link.state.borrow(), LinkState::Refused { .. }) => EXIT_REFUSED,
+            Ok(_) => EXIT_RECORDED,
+            Err(error) => {
+                tracing::error!(%error, "the end could not be recorded");
+                EXIT_NOT_RECORDED
+            }
+        }
+    }
+}
+
+/// SIGTERM, SIGINT and a refusing server end the run as a stop does.
+async fn watch_for_the_end(
+    mut link: tokio::sync::watch::Receiver<LinkState>,
+    brakes: Arc<commands::Brakes>,
+) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let signalled = async {
+        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            (Ok(mut terminate), Ok(mut interrupt)) => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = signalled => tracing::info!("a signal ends the run"),
+        Ok(_) = link.wait_for(|state| matches!(state, LinkState::Refused { .. })) => {}
+    }
+    brakes.stop.cancel();
+}

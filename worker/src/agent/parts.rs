@@ -1,0 +1,240 @@
+//! The parts of a run: sandbox, shell, tools, gate, inbox.
+
+use std::{
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use agent_host::{Memory, MemoryPlaces, RuleSet, SandboxState};
+use anyhow::Context as _;
+use query_engine::ports::Tool;
+use swarm_protocol::launch::{Isolation, WorkerLaunch};
+
+use super::{
+    commands::{Brakes, Obedience},
+    hidden::Hidden,
+    mailbox::Mailbox,
+    surroundings::WorkerSurroundings,
+};
+use crate::{
+    clock::RunClock,
+    gate::{GateConfig, WorkerGate},
+    link::Link,
+    record::Recorder,
+    sandbox::{Network, SandboxPolicy, SandboxReport, SystemPaths, Tier, WriteScope},
+    shell::{
+        Environment, Shell, ShellConfig,
+        environment::{PORT_BASE, RUN_MARKER},
+    },
+    tools::{self, Files, bash::Commands},
+    tree::Tree,
+};
+
+pub(crate) struct Parts {
+    pub(crate) tree: Option<Arc<Tree>>,
+    pub(crate) shell: Arc<Shell>,
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    pub(crate) gate: Arc<WorkerGate>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) surroundings: Arc<WorkerSurroundings>,
+    pub(crate) memory: Arc<Mutex<Memory>>,
+    pub(crate) brakes: Arc<Brakes>,
+    pub(crate) policy: SandboxPolicy,
+    pub(crate) environment: Environment,
+    hidden: Arc<Hidden>,
+}
+
+/// Whether this agent changes files.
+pub(crate) fn may_change(launch: &WorkerLaunch) -> bool {
+    launch.spec.isolation != Isolation::None && !matches!(launch.spec.agent_type.as_str(), "Explore" | "Plan")
+}
+
+impl Parts {
+    pub(crate) async fn build(
+        launch: &WorkerLaunch,
+        recorder: &Arc<Recorder>,
+        link: &Link,
+        clock: &Arc<RunClock>,
+        sandbox: &SandboxReport,
+    ) -> anyhow::Result<Self> {
+        let rules = RuleSet::new(launch.rules.iter().cloned()).map_err(|errors| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            anyhow::anyhow!("rules do not parse: {}", errors.join("; "))
+        })?;
+        let tree = Tree::open(launch).await.context("the worktree cannot be used")?.map(Arc::new);
+        for directory in [&launch.temp_dir, &launch.results_dir, &launch.prompts_dir] {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)
+                .with_context(|| format!("failed to make {}", directory.display()))?;
+        }
+        let policy = policy(launch, tree.as_deref(), sandbox).await;
+        let environment = environment(launch, tree.as_deref()).await;
+        let shell = Arc::new(shell(launch, tree.as_deref(), policy.clone(), environment.clone()).await?);
+
+        let root = launch.spec.worktree.canonicalize().unwrap_or_else(|_| launch.spec.worktree.clone());
+        let hidden = Arc::new(Hidden::new(rules.clone(), launch.home.clone(), root.clone()));
+        let visible = {
+            let hidden = hidden.clone();
+            Arc::new(move |path: &std::path::Path| hidden.is_visible(path))
+        };
+        let files = Arc::new(Files::new(root.clone(), launch.home.clone(), visible));
+        let memory = load_memory(launch, root.clone()).await;
+        let commands = Commands::new(shell.clone(), tree.clone());
+        let gate = Arc::new(WorkerGate::new(
+            gate_config(launch, rules.clone(), sandbox),
+            files.clone(),
+            shell.clone(),
+            recorder.clone(),
+            link.state.clone(),
+            clock.clone(),
+        ));
+        let mailbox = Arc::new(Mailbox::new(
+            shell.clone(),
+            commands.clone(),
+            tree.clone(),
+            recorder.clone(),
+            link.outbox.clone(),
+            Duration::from_millis(launch.limits.background_grace_ms),
+        ));
+        let surroundings = Arc::new(WorkerSurroundings::new(
+            tree.clone(),
+            recorder.clone(),
+            files.clone(),
+            memory.clone(),
+            launch.results_dir.clone(),
+        ));
+        let mut tools = tools::read_only(&files);
+        if may_change(launch) {
+            tools.extend(tools::editing(&files));
+        }
+        tools.extend(commands.tools());
+        tools.push(tools::todo(recorder.clone()));
+        tools.retain(|tool| !rules.removes_tool(tool.name()));
+        Ok(Self {
+            tree,
+            shell,
+            tools,
+            gate,
+            mailbox,
+            surroundings,
+            memory,
+            brakes: Arc::default(),
+            policy,
+            environment,
+            hidden,
+        })
+    }
+
+    pub(crate) fn obedience(&self, recorder: &Arc<Recorder>) -> Obedience {
+        Obedience {
+            recorder: recorder.clone(),
+            mailbox: self.mailbox.clone(),
+            gate: self.gate.clone(),
+            hidden: self.hidden.clone(),
+            brakes: self.brakes.clone(),
+        }
+    }
+}
+
+async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxReport) -> SandboxPolicy {
+    let system = SystemPaths::with_home(&launch.home);
+    let mut policy =
+        SandboxPolicy::for_worktree(launch.spec.worktree.clone(), launch.temp_dir.clone(), system);
+    policy.tier = sandbox.tier;
+    if !may_change(launch) {
+        policy.write_scope = WriteScope::ReadOnly;
+    }
+    if let Some(tree) = tree {
+        policy.writable.push(tree.for_commands().await.1);
+    }
+    policy.readable = vec![launch.git_common_dir.clone(), launch.results_dir.clone()];
+    policy.network = if launch.limits.sandbox_network { Network::On } else { Network::Off };
+    policy
+}
+
+async fn environment(launch: &WorkerLaunch, tree: Option<&Tree>) -> Environment {
+    let mut environment = Environment::filtered(std::iter::empty());
+    environment.set("HOME", &launch.home);
+    if let Some(path) = std::env::var_os("PATH") {
+        environment.set("PATH", path);
+    }
+    // Filtered by the server, which knows what the settings name.
+    for (name, value) in &launch.environment {
+        environment.set(name, value);
+    }
+    environment.set(PORT_BASE, launch.spec.port_base.to_string());
+    if let Some(tree) = tree {
+        for (name, value) in tree.for_commands().await.0 {
+            environment.set(name, value);
+        }
+    }
+    environment
+}
+
+async fn shell(
+    launch: &WorkerLaunch,
+    tree: Option<&Tree>,
+    policy: SandboxPolicy,
+    environment: Environment,
+) -> anyhow::Result<Shell> {
+    let run_id = run_id(launch);
+    let mut config = ShellConfig::new(policy, environment, run_id, launch.results_dir.clone());
+    config.git_dir = match tree {
+        Some(tree) => Some(tree.for_commands().await.1),
+        None => None,
+    };
+    Shell::new(config).context("failed to set up the shell")
+}
+
+/// What marks the processes of this run: the keeper's word, which finds what is left by it.
+pub(crate) fn run_id(launch: &WorkerLaunch) -> String {
+    std::env::var(RUN_MARKER).unwrap_or_else(|_| {
+        format!("{}/{}/{}.{}", launch.session_id, launch.spec.id, launch.run, launch.restarts)
+    })
+}
+
+fn gate_config(launch: &WorkerLaunch, rules: RuleSet, sandbox: &SandboxReport) -> GateConfig {
+    GateConfig {
+        worker_id: launch.spec.id.clone(),
+        run: launch.run,
+        rules,
+        mode: launch.permission_mode,
+        isolation: launch.spec.isolation,
+        sandbox: SandboxState {
+            enforces: sandbox.tier != Tier::Unconfined,
+            auto_allow: launch.limits.sandbox_auto_allow,
+            is_read_only: !may_change(launch),
+            hides_denied: false,
+        },
+        is_unattended: launch.unattended,
+        home: launch.home.clone(),
+        writable: vec![launch.temp_dir.clone()],
+        readable: vec![launch.results_dir.clone(), launch.temp_dir.clone()],
+        timeout: Duration::from_millis(launch.limits.permission_timeout_ms),
+    }
+}
+
+async fn load_memory(launch: &WorkerLaunch, root: PathBuf) -> Arc<Mutex<Memory>> {
+    let places = MemoryPlaces {
+        user_directory: launch.home.join(".claude"),
+        cwd: root.clone(),
+        repository: root,
+        budget_bytes: agent_host::DEFAULT_MEMORY_BUDGET_BYTES,
+    };
+    let load = {
+        let places = places.clone();
+        move || Memory::load(places)
+    };
+    let memory = tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| {
+        tracing::error!("memory files could not be loaded");
+        Memory::load(MemoryPlaces { user_directory: PathBuf::new(), repository: PathBuf::new(), cwd: PathBuf::new(), ..places })
+    });
+    for notice in memory.notices() {
+        tracing::info!(path = %notice.path.display(), why = %notice.why, "a memory file was not loaded");
+    }
+    Arc::new(Mutex::new(memory))
+}

@@ -1,0 +1,51 @@
+//! The project's set-up command, before the first turn. It has a network, which other commands have not;
+//! its output is kept, and its failure is the worker's.
+
+use swarm_protocol::{ExitReason, launch::WorkerLaunch};
+
+use super::parts::{Parts, run_id};
+use crate::{
+    sandbox::{Network, Tier, WriteScope},
+    shell::{CommandExit, CommandRequest, MAX_TIMEOUT, Shell, ShellConfig},
+};
+
+/// Where its output is kept, in the results directory.
+const OUTPUT_FILE: &str = "setup-output.txt";
+/// Characters of it in the end record.
+const MAX_OUTPUT_CHARS: usize = 8_000;
+
+/// Runs it.
+///
+/// # Errors
+/// Why the run ends.
+pub(crate) async fn run(launch: &WorkerLaunch, command: &str, parts: &Parts, tier: Tier) -> Result<(), ExitReason> {
+    let mut policy = parts.policy.clone();
+    policy.tier = tier;
+    policy.network = Network::On;
+    policy.write_scope = WriteScope::Worktree;
+    let config =
+        ShellConfig::new(policy, parts.environment.clone(), run_id(launch), launch.results_dir.clone());
+    let shell = Shell::new(config).map_err(|error| ExitReason::SetupFailed { output: error.to_string() })?;
+    let mut request = CommandRequest::new(command);
+    request.timeout = MAX_TIMEOUT;
+    let outcome = shell.run(request, &parts.brakes.stop, None).await;
+    if let Some(tree) = &parts.tree
+        && let Some(problem) = tree.follow_head().await
+    {
+        tracing::warn!(problem, "after set-up");
+    }
+    let kept = launch.results_dir.join(OUTPUT_FILE);
+    if let Err(error) = std::fs::write(&kept, &outcome.output.text) {
+        tracing::warn!(%error, "the output of set-up was not kept");
+    }
+    match outcome.exit {
+        CommandExit::Code(0) => Ok(()),
+        CommandExit::Cancelled => Err(ExitReason::AbortedTools),
+        exit => {
+            let text = outcome.output.text;
+            let length = text.chars().count();
+            let tail: String = text.chars().skip(length.saturating_sub(MAX_OUTPUT_CHARS)).collect();
+            Err(ExitReason::SetupFailed { output: format!("`{command}`: {exit}\n{tail}") })
+        }
+    }
+}

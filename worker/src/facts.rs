@@ -1,0 +1,183 @@
+//! What the records of a run add up to: the material of its end record. A pure fold, so that a run that was
+//! interrupted counts what it did before.
+
+use std::collections::{HashSet, VecDeque};
+
+use swarm_protocol::{
+    CommandId, PermissionRequestId, RunNumber, Timestamp, ToolUseId, Usage,
+    ids::MessageId,
+    record::{CommandRun, Origin, Record, RecordBody, TodoItem, ToolEffect},
+    usage::Cost,
+};
+
+/// Commands kept for the end record.
+pub const MAX_COMMANDS: usize = 200;
+
+/// Sums over one run, and what must be known of all runs.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    run: RunNumber,
+    /// Commands of the server in the whole transcript: never taken twice.
+    pub taken: HashSet<CommandId>,
+    /// Whether any earlier run left records.
+    pub has_earlier_runs: bool,
+    /// How often this run began.
+    pub starts: u32,
+    /// Whether this run has ended.
+    pub has_ended: bool,
+    /// Whether its first message is in the conversation.
+    pub has_prompt: bool,
+    /// The last snapshot of the agent.
+    pub last_snapshot: Option<u32>,
+    /// The to-do list.
+    pub todo: Vec<TodoItem>,
+    /// Whether a request was ever sent.
+    pub has_requests: bool,
+    /// Turns.
+    pub turns: u32,
+    /// Use, helpers included.
+    pub usage: Usage,
+    /// Cost.
+    pub cost: Cost,
+    /// The last words.
+    pub result: String,
+    /// The last message had none.
+    pub result_from_earlier: bool,
+    /// The last commands.
+    pub commands: VecDeque<CommandRun>,
+    /// How many of them came after the last edit.
+    pub commands_after_last_edit: u32,
+    /// Whether anything was edited.
+    pub edited: bool,
+    /// Requests for permission that nothing has settled, with their calls.
+    pub open_requests: Vec<(PermissionRequestId, ToolUseId)>,
+    /// Messages of persons that are in the conversation.
+    pub messages: HashSet<MessageId>,
+    /// How long the processes before the last start worked.
+    pub earlier_ms: u64,
+    process: Option<(Timestamp, Timestamp)>,
+}
+
+impl Facts {
+    /// Of a run without records.
+    pub fn new(run: RunNumber) -> Self {
+        Self {
+            run,
+            taken: HashSet::new(),
+            has_earlier_runs: false,
+            starts: 0,
+            has_ended: false,
+            has_prompt: false,
+            last_snapshot: None,
+            todo: Vec::new(),
+            has_requests: false,
+            turns: 0,
+            usage: Usage::default(),
+            cost: Cost::default(),
+            result: String::new(),
+            result_from_earlier: false,
+            commands: VecDeque::new(),
+            commands_after_last_edit: 0,
+            edited: false,
+            open_requests: Vec::new(),
+            messages: HashSet::new(),
+            earlier_ms: 0,
+            process: None,
+        }
+    }
+
+    /// Adds a record.
+    pub fn apply(&mut self, record: &Record) {
+        self.of_every_run(&record.body);
+        if record.run != self.run {
+            self.has_earlier_runs = true;
+            return;
+        }
+        match (&record.body, &mut self.process) {
+            (RecordBody::RunStarted(_), process) => {
+                if let Some((from, to)) = process.replace((record.timestamp, record.timestamp)) {
+                    self.earlier_ms += to.millis_since(from);
+                }
+            }
+            (_, Some((_, to))) => *to = record.timestamp,
+            (_, None) => {}
+        }
+        self.of_this_run(&record.body);
+    }
+
+    fn of_every_run(&mut self, body: &RecordBody) {
+        match body {
+            RecordBody::User { commands, origin, .. } => {
+                self.taken.extend(commands);
+                match origin {
+                    Origin::Prompt => self.has_prompt = true,
+                    Origin::Person { message_id: Some(id) } => {
+                        self.messages.insert(*id);
+                    }
+                    Origin::Person { message_id: None }
+                    | Origin::Coordinator
+                    | Origin::ToolResults
+                    | Origin::Notifications
+                    | Origin::Harness
+                    | Origin::Summary => {}
+                }
+            }
+            RecordBody::CommandAccepted { command, .. } => {
+                self.taken.insert(*command);
+            }
+            RecordBody::Todo { items } => self.todo.clone_from(items),
+            RecordBody::RequestStarted { .. } => self.has_requests = true,
+            RecordBody::Snapshot { n, .. } => self.last_snapshot = Some(*n),
+            RecordBody::PermissionRequested { request } => {
+                self.open_requests.push((request.id.clone(), request.tool_use_id.clone()));
+            }
+            RecordBody::PermissionWithdrawn { id, .. } => self.open_requests.retain(|(open, _)| open != id),
+            RecordBody::ToolFinished(finished) => {
+                self.open_requests.retain(|(_, call)| *call != finished.tool_use_id);
+            }
+            _ => {}
+        }
+    }
+
+    fn of_this_run(&mut self, body: &RecordBody) {
+        match body {
+            RecordBody::RunStarted(_) => {
+                self.starts += 1;
+                self.has_ended = false;
+            }
+            // What closes an earlier run's open turn stands before the start of this one.
+            RecordBody::Assistant { .. } if self.starts == 0 => {}
+            RecordBody::Assistant { message, usage, cost, .. } => {
+                self.turns += 1;
+                self.usage += *usage;
+                self.cost += *cost;
+                let text = message.text();
+                self.result_from_earlier = text.trim().is_empty() && !self.result.is_empty();
+                if !text.trim().is_empty() {
+                    self.result = text;
+                }
+            }
+            RecordBody::HelperCall { usage, cost, .. } => {
+                self.usage += *usage;
+                self.cost += *cost;
+            }
+            RecordBody::ToolFinished(finished) => match &finished.effect {
+                ToolEffect::Command(run) => {
+                    if self.commands.len() == MAX_COMMANDS {
+                        self.commands.pop_front();
+                    }
+                    self.commands.push_back(run.clone());
+                    self.commands_after_last_edit =
+                        (self.commands_after_last_edit + 1).min(MAX_COMMANDS as u32);
+                }
+                ToolEffect::Edited { .. } => {
+                    self.edited = true;
+                    self.commands_after_last_edit = 0;
+                }
+                ToolEffect::None | ToolEffect::Other { .. } => {}
+            },
+            RecordBody::RunEnded(_) => self.has_ended = true,
+            _ => {}
+        }
+    }
+}

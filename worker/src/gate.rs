@@ -1,0 +1,428 @@
+//! Permission for a call: decided here by rules, mode and sandbox; only what asks goes to the server's desk,
+//! as a record, and waits for one decision.
+//!
+//! ```text
+//! decide -> allow | deny
+//!        -> ask -> requested -> decided | settled by a rule | timed out | withdrawn (call cancelled)
+//! ```
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use agent_host::{
+    DangerousForms, DiskPaths, Ground, PermissionAnswer, PermissionQuery, RuleSet, SandboxState, Subject, decide,
+};
+use async_trait::async_trait;
+use query_engine::ports::{Durability, Gate, GateAnswer, Tool, ToolContext};
+use serde_json::Value;
+use swarm_protocol::{
+    PermissionRequestId, RunNumber, ToolUseId, WaitingFor, WorkerId,
+    frame::Live,
+    launch::Isolation,
+    permission::{
+        Decision, PermissionDecision, PermissionMode, PermissionRequest, Racer, Rule, RuleBehavior,
+    },
+    record::{RecordBody, input_summary},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+
+use crate::{
+    clock::RunClock,
+    link::LinkState,
+    record::{Recorder, now},
+    shell::Shell,
+    tools::Files,
+};
+
+/// The server denies what nobody answered; should its word not come, the worker does so this much later.
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
+/// What a request says when nobody answered.
+pub const TIMED_OUT: &str = "Permission request timed out";
+
+/// What a gate is made of.
+pub struct GateConfig {
+    /// Who asks.
+    pub worker_id: WorkerId,
+    /// In which run.
+    pub run: RunNumber,
+    /// The rules at the start.
+    pub rules: RuleSet,
+    /// The mode at the start.
+    pub mode: PermissionMode,
+    /// Where the agent works.
+    pub isolation: Isolation,
+    /// What confines its commands.
+    pub sandbox: SandboxState,
+    /// Nobody will answer.
+    pub is_unattended: bool,
+    /// The user's home.
+    pub home: PathBuf,
+    /// Further places to write.
+    pub writable: Vec<PathBuf>,
+    /// Further places to read.
+    pub readable: Vec<PathBuf>,
+    /// How long a request waits.
+    pub timeout: Duration,
+}
+
+/// The gate of a run.
+pub struct WorkerGate {
+    config: GateConfig,
+    forms: DangerousForms,
+    rules: RwLock<RuleSet>,
+    mode: RwLock<PermissionMode>,
+    files: Arc<Files>,
+    shell: Arc<Shell>,
+    recorder: Arc<Recorder>,
+    link: watch::Receiver<LinkState>,
+    clock: Arc<RunClock>,
+    open: Mutex<HashMap<PermissionRequestId, mpsc::Sender<News>>>,
+}
+
+/// What reaches a request that waits.
+enum News {
+    Decided(Box<PermissionDecision>),
+    /// Rules or mode changed: look again.
+    LookAgain,
+}
+
+impl WorkerGate {
+    /// A gate over these tools' ground.
+    pub fn new(
+        config: GateConfig,
+        files: Arc<Files>,
+        shell: Arc<Shell>,
+        recorder: Arc<Recorder>,
+        link: watch::Receiver<LinkState>,
+        clock: Arc<RunClock>,
+    ) -> Self {
+        Self {
+            rules: RwLock::new(config.rules.clone()),
+            mode: RwLock::new(config.mode),
+            config,
+            forms: DangerousForms::embedded(),
+            files,
+            shell,
+            recorder,
+            link,
+            clock,
+            open: Mutex::default(),
+        }
+    }
+
+    /// A decision of the server; one for a request that does not wait (any more) changes nothing.
+    pub fn decided(&self, decision: PermissionDecision) {
+        let waiting = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&decision.id);
+        match waiting {
+            // The channel has room for one of each kind of news.
+            Some(sender) => drop(sender.try_send(News::Decided(Box::new(decision)))),
+            None => tracing::info!(id = %decision.id, "a decision came for a request that does not wait"),
+        }
+    }
+
+    /// A rule holds from now on.
+    pub fn add_rule(&self, rule: Rule) -> Result<(), agent_host::RuleError> {
+        self.rules.write().unwrap_or_else(PoisonError::into_inner).add(rule)?;
+        self.look_again();
+        Ok(())
+    }
+
+    /// The mode from now on.
+    pub fn set_mode(&self, mode: PermissionMode) {
+        *self.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
+        self.look_again();
+    }
+
+    fn look_again(&self) {
+        for sender in self.open.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            // The last place is a decision's; a look that is due already serves.
+            if sender.capacity() > 1 {
+                drop(sender.try_send(News::LookAgain));
+            }
+        }
+    }
+
+    fn answer(&self, tool: &dyn Tool, input: &Value) -> PermissionAnswer {
+        let name = tool.name();
+        let subjects = subjects(name, input, &self.files);
+        let cwd = self.shell.cwd();
+        let query = PermissionQuery {
+            tool: name,
+            input,
+            subjects: &subjects,
+            // These two touch the agent's own jobs and list.
+            is_read_only: tool.is_read_only(input) || matches!(name, "KillShell" | "TodoWrite"),
+            cwd: &cwd,
+        };
+        let ground = Ground {
+            mode: *self.mode.read().unwrap_or_else(PoisonError::into_inner),
+            isolation: self.config.isolation,
+            sandbox: self.config.sandbox,
+            is_unattended: self.config.is_unattended,
+            worktree: &self.files.root,
+            home: &self.config.home,
+            writable: &self.config.writable,
+            readable: &self.config.readable,
+            paths: &DiskPaths,
+        };
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        decide(&rules, &self.forms, &query, &ground)
+    }
+
+    async fn ask(
+        &self,
+        tool: &dyn Tool,
+        input: &Value,
+        context: &ToolContext,
+        answer: PermissionAnswer,
+    ) -> GateAnswer {
+        let request = self.request(tool.name(), input, &context.tool_use_id, &answer);
+        let id = request.id.clone();
+        // One decision and one look.
+        let (sender, news) = mpsc::channel(2);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
+        let _registered = Registered { gate: self, id: &id };
+        let summary = request.summary.clone();
+        let record = RecordBody::PermissionRequested { request: Box::new(request) };
+        if let Err(error) = self.recorder.write(vec![record], Durability::Now).await {
+            return refused(format!("The permission request could not be recorded: {error}."));
+        }
+        let observer = &context.observer;
+        observer.live(Live::Waiting {
+            waiting_for: Some(WaitingFor::Permission),
+            cause: format!("{} {summary}", tool.name()),
+            until: None,
+        });
+        let settled = self.wait(tool, input, context, news).await;
+        observer.live(Live::Waiting { waiting_for: None, cause: String::new(), until: None });
+        match settled {
+            Settled::By(decision) => from_decision(&decision),
+            Settled::Here { answer, reason } => {
+                let withdrawn = RecordBody::PermissionWithdrawn { id: id.clone(), reason };
+                match self.recorder.write(vec![withdrawn], Durability::Soon).await {
+                    Ok(_) => answer,
+                    Err(error) => refused(format!("The permission request could not be closed: {error}.")),
+                }
+            }
+        }
+    }
+
+    async fn wait(
+        &self,
+        tool: &dyn Tool,
+        input: &Value,
+        context: &ToolContext,
+        mut news: mpsc::Receiver<News>,
+    ) -> Settled {
+        let _standstill = self.clock.stand_still();
+        let mut deadline = Deadline::new(self.config.timeout + TIMEOUT_MARGIN, self.link.clone());
+        loop {
+            // News are in the channel until they are taken; the deadline keeps what it has counted.
+            tokio::select! {
+                biased;
+                arrived = news.recv() => match arrived {
+                    Some(News::Decided(decision)) => return Settled::By(decision),
+                    // The sender left the table with a decision, which comes first.
+                    None => return Settled::here(refused(TIMED_OUT.to_owned()), "the request is closed"),
+                    Some(News::LookAgain) => {
+                        let answer = self.answer(tool, input);
+                        match answer.behavior {
+                            RuleBehavior::Allow => {
+                                return Settled::here(GateAnswer::Allow, format!("allowed: {}", answer.by.because()));
+                            }
+                            RuleBehavior::Deny => {
+                                let reason = format!("denied: {}", answer.by.because());
+                                return Settled::here(by_rules(&answer), reason);
+                            }
+                            RuleBehavior::Ask => {}
+                        }
+                    }
+                },
+                () = context.cancel.cancelled() => {
+                    return Settled::here(refused("The call was cancelled while it waited for permission.".to_owned()), "the call was cancelled");
+                }
+                () = deadline.passed() => {
+                    return Settled::here(refused(format!("{TIMED_OUT}. {SEEK}")), TIMED_OUT);
+                }
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        tool: &str,
+        input: &Value,
+        call: &ToolUseId,
+        answer: &PermissionAnswer,
+    ) -> PermissionRequest {
+        PermissionRequest {
+            id: new_request_id(),
+            worker_id: self.config.worker_id.clone(),
+            run: self.config.run,
+            tool_use_id: call.clone(),
+            tool: tool.to_owned(),
+            input: input.clone(),
+            summary: input_summary(input),
+            why: format!("It asks because {}.", answer.by.because()),
+            proposed_rule: answer.proposed_rule.clone(),
+            description: input.get("description").and_then(Value::as_str).map(str::to_owned),
+            requested_at: now(),
+            timeout_ms: self.config.timeout.as_millis() as u64,
+        }
+    }
+}
+
+#[async_trait]
+impl Gate for WorkerGate {
+    async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer {
+        let answer = self.answer(tool, input);
+        match answer.behavior {
+            RuleBehavior::Allow => GateAnswer::Allow,
+            RuleBehavior::Deny => by_rules(&answer),
+            RuleBehavior::Ask => self.ask(tool, input, context, answer).await,
+        }
+    }
+}
+
+/// What rules match of a call.
+pub fn subjects(tool: &str, input: &Value, files: &Files) -> Vec<Subject> {
+    let text = |key: &str| input.get(key).and_then(Value::as_str);
+    match tool {
+        "Bash" => text("command").map(|command| Subject::Command(command.to_owned())).into_iter().collect(),
+        "Read" => text("file_path").map(|path| Subject::Read(files.path(path))).into_iter().collect(),
+        "Write" | "Edit" => {
+            text("file_path").map(|path| Subject::Write(files.path(path))).into_iter().collect()
+        }
+        "Grep" => vec![Subject::Read(files.path(text("path").unwrap_or(".")))],
+        "Glob" => {
+            // An absolute pattern looks where its fixed part leads.
+            let pattern = text("pattern").unwrap_or_default();
+            let fixed = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
+            let place = match fixed.rfind('/') {
+                Some(cut) if pattern.starts_with('/') => &pattern[..cut.max(1)],
+                _ => text("path").unwrap_or("."),
+            };
+            vec![Subject::Read(files.path(place))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+const SEEK: &str = "Seek another way that does not need it; if there is none, say what you need and why.";
+
+fn refused(text: String) -> GateAnswer {
+    GateAnswer::Deny { text, stop: false }
+}
+
+fn by_rules(answer: &PermissionAnswer) -> GateAnswer {
+    refused(format!("Permission was refused by the settings: {}. {SEEK}", answer.by.because()))
+}
+
+fn from_decision(decision: &PermissionDecision) -> GateAnswer {
+    if decision.decision == Decision::Allow {
+        return GateAnswer::Allow;
+    }
+    let reason = decision.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+    let text = match (decision.by, reason) {
+        (Racer::Person, Some(reason)) => format!("A person refused this call and said: {reason}"),
+        (Racer::Person, None) => format!("A person refused this call. {SEEK}"),
+        (Racer::Rule, reason) => {
+            format!(
+                "Permission was refused by a rule{}. {SEEK}",
+                reason.map(|text| format!(": {text}")).unwrap_or_default()
+            )
+        }
+        (Racer::Timeout, _) => format!("{TIMED_OUT}: nobody answered. {SEEK}"),
+        (Racer::Unattended, _) => {
+            format!("Permission was refused, because the task is unattended and nobody can be asked. {SEEK}")
+        }
+        (Racer::SessionEnd, _) => "Permission was refused, because the session has ended.".to_owned(),
+    };
+    GateAnswer::Deny { text, stop: decision.stop }
+}
+
+fn new_request_id() -> PermissionRequestId {
+    const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let mut random = uuid::Uuid::new_v4().as_u128();
+    let mut text = String::from("req-");
+    for _ in 0..8 {
+        text.push(char::from(ALPHABET[(random % 36) as usize]));
+        random /= 36;
+    }
+    text.parse().expect("eight characters of the alphabet make a request id")
+}
+
+enum Settled {
+    /// By the server's word.
+    By(Box<PermissionDecision>),
+    /// By this process, which says so in a record.
+    Here { answer: GateAnswer, reason: String },
+}
+
+impl Settled {
+    fn here(answer: GateAnswer, reason: impl Into<String>) -> Self {
+        Self::Here { answer, reason: reason.into() }
+    }
+}
+
+/// Takes the request out of the table, however the wait ends.
+struct Registered<'a> {
+    gate: &'a WorkerGate,
+    id: &'a PermissionRequestId,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.gate.open.lock().unwrap_or_else(PoisonError::into_inner).remove(self.id);
+    }
+}
+
+/// A deadline that counts only while the server is there.
+struct Deadline {
+    left: Duration,
+    link: watch::Receiver<LinkState>,
+    counting_since: Option<Instant>,
+}
+
+impl Deadline {
+    fn new(left: Duration, link: watch::Receiver<LinkState>) -> Self {
+        Self { left, link, counting_since: None }
+    }
+
+    fn stop(&mut self) {
+        if let Some(since) = self.counting_since.take() {
+            self.left = self.left.saturating_sub(since.elapsed());
+        }
+    }
+
+    async fn passed(&mut self) {
+        self.stop();
+        loop {
+            let is_connected = *self.link.borrow_and_update() == LinkState::Connected;
+            self.counting_since = is_connected.then(Instant::now);
+            let left = self.left;
+            let count = async {
+                if is_connected { tokio::time::sleep(left).await } else { std::future::pending().await }
+            };
+            // What was counted is kept by `stop`.
+            tokio::select! {
+                () = count => return,
+                changed = self.link.changed() => {
+                    self.stop();
+                    if changed.is_err() {
+                        // The link has ended with the run.
+                        return std::future::pending().await;
+                    }
+                }
+            }
+        }
+    }
+}
+

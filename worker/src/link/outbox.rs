@@ -1,0 +1,157 @@
+//! What waits to be sent: records until the server has them, live news while there is room.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+use agent_host::transcript::StoredRecord;
+use query_engine::ports::Observer;
+use swarm_protocol::frame::{FromWorker, Live, RecordMark};
+use tokio::sync::{Notify, watch};
+
+/// Records kept in memory while the server is away; older ones are read from the transcript again.
+const MAX_RECORDS: usize = 1_024;
+/// Live news kept while the socket is busy; the oldest go first.
+const MAX_LIVE: usize = 256;
+
+/// The queue between the run and the connection.
+pub struct Outbox {
+    queue: Mutex<Queue>,
+    /// Rung when something new stands in the queue.
+    pub(super) news: Notify,
+    acknowledged: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Consecutive, ending with the last record written.
+    records: VecDeque<(u64, FromWorker)>,
+    last: Option<RecordMark>,
+    live: VecDeque<Live>,
+    is_connected: bool,
+}
+
+/// The next records to send.
+pub(super) enum Next {
+    /// These.
+    Frames(Vec<FromWorker>, u64),
+    /// They are in the transcript, after this number.
+    OnDisk(u64),
+    /// None.
+    Nothing,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self { queue: Mutex::default(), news: Notify::new(), acknowledged: watch::Sender::new(0) }
+    }
+}
+
+/// A record as it travels.
+pub(super) fn frame(stored: &StoredRecord) -> FromWorker {
+    let head = stored.record.head(stored.bytes);
+    let body = stored.record.body.travels_whole().then(|| Box::new(stored.record.body.clone()));
+    FromWorker::Record { head, body }
+}
+
+impl Outbox {
+    fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The transcript ends here; what comes is new.
+    pub fn start_after(&self, last: Option<RecordMark>) {
+        self.queue().last = last;
+    }
+
+    /// New records, in order.
+    pub fn push(&self, stored: &[StoredRecord]) {
+        let mut queue = self.queue();
+        for record in stored {
+            queue.records.push_back((record.record.n, frame(record)));
+            queue.last = Some(RecordMark { n: record.record.n, uuid: record.record.uuid });
+            if queue.records.len() > MAX_RECORDS {
+                queue.records.pop_front();
+            }
+        }
+        drop(queue);
+        self.news.notify_one();
+    }
+
+    /// The last record written.
+    pub(super) fn last(&self) -> Option<RecordMark> {
+        self.queue().last
+    }
+
+    pub(super) fn set_connected(&self, is_connected: bool) {
+        let mut queue = self.queue();
+        queue.is_connected = is_connected;
+        if !is_connected {
+            // Old deltas mean nothing to a server that comes back later.
+            queue.live.clear();
+        }
+    }
+
+    /// The server has everything up to here.
+    pub(super) fn acknowledge(&self, n: u64) {
+        let mut queue = self.queue();
+        while queue.records.front().is_some_and(|(first, _)| *first <= n) {
+            queue.records.pop_front();
+        }
+        drop(queue);
+        self.acknowledged.send_if_modified(|known| {
+            let is_more = n > *known;
+            *known = n.max(*known);
+            is_more
+        });
+    }
+
+    /// Waits until the server has record `n`.
+    pub async fn acknowledged(&self, n: u64) {
+        let mut known = self.acknowledged.subscribe();
+        // The sender lives in `self`.
+        let _ended = known.wait_for(|known| *known >= n).await;
+    }
+
+    /// Records after `sent`, at most `limit`.
+    pub(super) fn next_records(&self, sent: u64, limit: usize) -> Next {
+        let queue = self.queue();
+        let Some(last) = queue.last.filter(|last| last.n > sent) else { return Next::Nothing };
+        let first = queue.records.front().map_or(last.n + 1, |(first, _)| *first);
+        if first > sent + 1 {
+            return Next::OnDisk(sent);
+        }
+        let frames: Vec<_> = queue.records.iter().filter(|(n, _)| *n > sent).take(limit).cloned().collect();
+        let up_to = frames.last().map_or(sent, |(n, _)| *n);
+        Next::Frames(frames.into_iter().map(|(_, frame)| frame).collect(), up_to)
+    }
+
+    pub(super) fn take_live(&self) -> Vec<Live> {
+        self.queue().live.drain(..).collect()
+    }
+}
+
+impl Observer for Outbox {
+    fn live(&self, live: Live) {
+        let mut queue = self.queue();
+        if !queue.is_connected {
+            return;
+        }
+        // Deltas that wait grow together: one frame instead of many.
+        if let Live::TextDelta { text, thinking } = &live
+            && let Some(Live::TextDelta { text: waiting, thinking: same }) = queue.live.back_mut()
+            && same == thinking
+            && waiting.len() < 16 * 1024
+        {
+            waiting.push_str(text);
+        } else {
+            if queue.live.len() == MAX_LIVE {
+                queue.live.pop_front();
+            }
+            queue.live.push_back(live);
+        }
+        drop(queue);
+        self.news.notify_one();
+    }
+}

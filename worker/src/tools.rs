@@ -1,0 +1,147 @@
+//! The tools of a worker: files, search, shell, to-do list. One tool a file; each answers with a text that
+//! the model can act on, and none of them decides whether it may run (that is the gate's).
+
+use std::{
+    path::{Component, Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use query_engine::ports::{Tool, ToolOutput, Transcript};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+pub mod bash;
+pub mod edit;
+pub mod glob;
+pub mod grep;
+pub mod memory;
+pub mod read;
+pub mod text;
+pub mod todo;
+pub mod write;
+
+pub use memory::FileMemory;
+
+/// Says whether a path may be seen; what a deny rule hides is as if it were not there.
+pub type Visible = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
+
+/// What the file tools of one run share.
+pub struct Files {
+    /// Where relative paths start.
+    pub root: PathBuf,
+    /// For `~`.
+    pub home: PathBuf,
+    /// What was read, and how it looked.
+    pub memory: FileMemory,
+    /// What may be seen.
+    pub visible: Visible,
+    /// Files read or written since somebody last asked: directories below may have instructions of their own.
+    touched: Mutex<Vec<PathBuf>>,
+}
+
+impl Files {
+    /// With nothing read yet.
+    pub fn new(root: PathBuf, home: PathBuf, visible: Visible) -> Self {
+        Self { root, home, memory: FileMemory::default(), visible, touched: Mutex::default() }
+    }
+
+    /// The absolute path a model means, `.` and `..` taken away; links stay.
+    pub fn path(&self, text: &str) -> PathBuf {
+        absolute(text, &self.root, &self.home)
+    }
+
+    /// A path as the model reads it best: relative to the root where it is below it.
+    pub fn display<'a>(&self, path: &'a Path) -> std::path::Display<'a> {
+        path.strip_prefix(&self.root).unwrap_or(path).display()
+    }
+
+    pub(crate) fn touch(&self, path: &Path) {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_owned());
+    }
+
+    /// Takes what was touched since the last call.
+    pub fn take_touched(&self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.touched.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// An absolute path without `.` and `..`, from what a model wrote.
+pub fn absolute(text: &str, root: &Path, home: &Path) -> PathBuf {
+    let path = match text.strip_prefix('~') {
+        Some("") => home.to_owned(),
+        Some(rest) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
+        _ => root.join(text),
+    };
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// The tools that change nothing.
+pub fn read_only(files: &Arc<Files>) -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(read::Read::new(files.clone())),
+        Arc::new(glob::Glob::new(files.clone())),
+        Arc::new(grep::Grep::new(files.clone())),
+    ]
+}
+
+/// The tools that change files.
+pub fn editing(files: &Arc<Files>) -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(edit::Edit::new(files.clone())), Arc::new(write::Write::new(files.clone()))]
+}
+
+/// The to-do list; it is kept in the transcript.
+pub fn todo(transcript: Arc<dyn Transcript>) -> Arc<dyn Tool> {
+    Arc::new(todo::TodoWrite::new(transcript))
+}
+
+/// The input of a tool, or the answer that says what is wrong with it.
+fn parse<T: DeserializeOwned>(tool: &str, input: Value) -> Result<T, ToolOutput> {
+    serde_json::from_value(input)
+        .map_err(|error| ToolOutput::error(format!("The input of {tool} does not fit its schema: {error}.")))
+}
+
+/// Runs file work off the async threads; a panic in it is an answer, not the end of the agent.
+async fn blocking(tool: &str, work: impl FnOnce() -> ToolOutput + Send + 'static) -> ToolOutput {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|_| ToolOutput::error(format!("{tool} failed inside; try another way.")))
+}
+
+/// Numbers that models now and then write as strings.
+fn lenient_number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(None),
+        Value::String(text) if text.trim().is_empty() => Ok(None),
+        Value::String(text) => text.trim().parse().map(Some).map_err(serde::de::Error::custom),
+        Value::Number(number) => match (number.as_u64(), number.as_f64()) {
+            (Some(whole), _) => Ok(Some(whole)),
+            (None, Some(real)) if real >= 0.0 => Ok(Some(real as u64)),
+            _ => Err(serde::de::Error::custom("expected a number that is not negative")),
+        },
+        _ => Err(serde::de::Error::custom("expected a number")),
+    }
+}
+
+/// Truth values that models now and then write as strings.
+fn lenient_bool<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(false),
+        Value::Bool(value) => Ok(value),
+        Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(false),
+        _ => Err(serde::de::Error::custom("expected true or false")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

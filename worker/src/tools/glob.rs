@@ -1,0 +1,151 @@
+//! Glob: files by the pattern of their path, newest first.
+
+use std::{fmt::Write as _, path::Path, sync::Arc, time::SystemTime};
+
+use async_trait::async_trait;
+use globset::{GlobBuilder, GlobMatcher};
+use ignore::WalkBuilder;
+use query_engine::ports::{Tool, ToolContext, ToolOutput};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Files, blocking, parse};
+
+/// Files of one answer.
+const MAX_FILES: usize = 100;
+
+/// The tool.
+pub struct Glob {
+    files: Arc<Files>,
+}
+
+impl Glob {
+    /// Over these files.
+    pub fn new(files: Arc<Files>) -> Self {
+        Self { files }
+    }
+}
+
+#[derive(Deserialize)]
+struct Input {
+    pattern: String,
+    #[serde(default)]
+    path: Option<String>,
+}
+
+#[async_trait]
+impl Tool for Glob {
+    fn name(&self) -> &str {
+        "Glob"
+    }
+
+    fn description(&self) -> String {
+        "Finds files by path pattern (`**/*.rs`, `src/**/test_*.py`), newest first, at most 100. A pattern \
+         without a slash matches names in every directory. Files that git ignores are left out."
+            .to_owned()
+    }
+
+    fn input_schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string"},
+                "path": {"type": "string", "description": "Directory to search, default the root"}
+            },
+            "required": ["pattern"]
+        })
+    }
+
+    fn is_read_only(&self, _: &Value) -> bool {
+        true
+    }
+
+    fn is_concurrency_safe(&self, _: &Value) -> bool {
+        true
+    }
+
+    fn max_result_size_chars(&self) -> Option<usize> {
+        Some(20_000)
+    }
+
+    async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
+        let input: Input = match parse("Glob", input) {
+            Ok(input) => input,
+            Err(answer) => return answer,
+        };
+        let files = self.files.clone();
+        blocking("Glob", move || glob(&files, &input, &context.cancel).unwrap_or_else(ToolOutput::error))
+            .await
+    }
+}
+
+/// A walk as git sees the tree: ignored files left out, hidden ones kept, links not followed.
+pub(super) fn walk(directory: &Path, files: &Files) -> WalkBuilder {
+    let mut walk = WalkBuilder::new(directory);
+    let visible = files.visible.clone();
+    walk.hidden(false)
+        .require_git(false)
+        .follow_links(false)
+        .filter_entry(move |entry| entry.file_name() != ".git" && visible(entry.path()));
+    walk
+}
+
+/// A pattern over paths relative to the searched directory.
+pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, String> {
+    let pattern = pattern.trim_start_matches("./");
+    let pattern = if pattern.contains('/') { pattern.to_owned() } else { format!("**/{pattern}") };
+    GlobBuilder::new(&pattern)
+        .literal_separator(true)
+        .build()
+        .map(|glob| glob.compile_matcher())
+        .map_err(|error| format!("`{pattern}` is no path pattern: {error}."))
+}
+
+fn glob(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<ToolOutput, String> {
+    let mut directory = files.path(input.path.as_deref().unwrap_or("."));
+    let mut pattern = input.pattern.as_str();
+    if pattern.starts_with('/') {
+        // An absolute pattern: its part without wildcards is where to look.
+        let fixed = pattern.find(['*', '?', '[', '{']).map_or(pattern.len(), |at| at);
+        let cut = pattern[..fixed].rfind('/').unwrap_or(0);
+        directory = files.path(if cut == 0 { "/" } else { &pattern[..cut] });
+        pattern = &pattern[cut + 1..];
+    }
+    if !directory.is_dir() {
+        return Err(format!("{} is not a directory.", directory.display()));
+    }
+    let matcher = matcher(pattern)?;
+    let mut found: Vec<(SystemTime, std::path::PathBuf)> = Vec::new();
+    for entry in walk(&directory, files).build() {
+        if cancel.is_cancelled() {
+            return Err("Cancelled.".to_owned());
+        }
+        // What vanishes during the walk is not there.
+        let Ok(entry) = entry else { continue };
+        if entry.file_type().is_none_or(|kind| kind.is_dir()) {
+            continue;
+        }
+        let relative = entry.path().strip_prefix(&directory).unwrap_or(entry.path());
+        if matcher.is_match(relative) {
+            let time = entry.metadata().ok().and_then(|metadata| metadata.modified().ok());
+            found.push((time.unwrap_or(SystemTime::UNIX_EPOCH), entry.into_path()));
+        }
+    }
+    if found.is_empty() {
+        return Ok(ToolOutput::text(format!("No file matches `{}`.", input.pattern)));
+    }
+    found.sort_by(|(a_time, a), (b_time, b)| b_time.cmp(a_time).then_with(|| a.cmp(b)));
+    let mut answer = String::new();
+    for (_, path) in found.iter().take(MAX_FILES) {
+        let _ = writeln!(answer, "{}", files.display(path));
+    }
+    if found.len() > MAX_FILES {
+        let _ = write!(
+            answer,
+            "[the newest {MAX_FILES} of {} files; narrow the pattern for the rest]",
+            found.len()
+        );
+    }
+    Ok(ToolOutput::text(answer))
+}

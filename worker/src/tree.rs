@@ -1,0 +1,150 @@
+//! The worker's own worktree, shared by tools, turns and the end of the run. One thing at a time: git's
+//! index is one, and the branch follows HEAD in order.
+
+use swarm_protocol::launch::WorkerLaunch;
+use tokio::sync::Mutex;
+use worktree_manager::{
+    Advance, AgentId, Assignment, BranchName, CommitId, CommitOutcome, CommitRequest, Identity, OwnWorktree,
+    Snapshot,
+};
+
+/// The worktree of an agent.
+pub struct Tree(Mutex<Held>);
+
+struct Held {
+    tree: OwnWorktree,
+    /// How the tree looked when it was last kept.
+    kept: Option<Looks>,
+}
+
+/// HEAD, and name, size and time of each changed file.
+type Looks = (CommitId, Vec<(std::path::PathBuf, u64, Option<std::time::SystemTime>)>);
+
+/// What the commit at the end came to.
+#[derive(Debug, Default)]
+pub struct FinalCommit {
+    /// Files over the size limit and the like.
+    pub skipped: Vec<String>,
+    /// What went wrong, as a sentence.
+    pub error: Option<String>,
+}
+
+impl Tree {
+    /// Takes ownership of the launch's worktree; none when it has none.
+    ///
+    /// # Errors
+    /// It is no worktree any more, or another process owns it.
+    pub async fn open(launch: &WorkerLaunch) -> anyhow::Result<Option<Self>> {
+        let (Some(branch), Some(git_dir)) = (&launch.spec.branch, &launch.worktree_git_dir) else {
+            return Ok(None);
+        };
+        let assignment = Assignment {
+            agent: AgentId::parse(launch.spec.id.as_str())?,
+            branch: BranchName::parse(branch)?,
+            base: CommitId::parse(&launch.spec.base)?,
+            common_dir: launch.git_common_dir.clone(),
+            git_dir: git_dir.clone(),
+        };
+        let tree = OwnWorktree::open(&launch.spec.worktree, assignment).await?;
+        Ok(Some(Self(Mutex::new(Held { tree, kept: None }))))
+    }
+
+    /// What commands need in their environment, and the directory of git they may write.
+    pub async fn for_commands(&self) -> (Vec<(std::ffi::OsString, std::ffi::OsString)>, std::path::PathBuf) {
+        let held = self.0.lock().await;
+        (held.tree.environment(), held.tree.git_dir().to_owned())
+    }
+
+    /// Moves new objects to the shared store, then the branch to HEAD. Answers what the agent should know.
+    pub async fn follow_head(&self) -> Option<String> {
+        let advanced = self.0.lock().await.tree.advance_branch().await;
+        match advanced {
+            Ok(Advance::Unmoved | Advance::Moved { kept: None, .. } | Advance::Held { .. }) => None,
+            Ok(Advance::Moved { kept: Some(number), .. }) => {
+                Some(format!("commits that HEAD no longer contains were kept as snapshot {number}"))
+            }
+            Err(error) => Some(format!("the branch did not follow HEAD: {}", chain(&error))),
+        }
+    }
+
+    /// Keeps the working tree under a hidden ref, if it differs from the base and from what was kept last.
+    ///
+    /// # Errors
+    /// As a sentence.
+    pub async fn snapshot_if_changed(&self) -> Result<Option<Snapshot>, String> {
+        let mut held = self.0.lock().await;
+        let state = held.tree.state().await.map_err(|error| chain(&error))?;
+        if state.is_unchanged() {
+            return Ok(None);
+        }
+        let root = held.tree.path().to_owned();
+        let looks = |entry: &worktree_manager::StatusEntry| {
+            let path = root.join(entry.path.to_path());
+            let metadata = std::fs::symlink_metadata(&path).ok();
+            let size = metadata.as_ref().map_or(0, std::fs::Metadata::len);
+            (path, size, metadata.and_then(|metadata| metadata.modified().ok()))
+        };
+        let looks = (state.head, state.dirty.iter().map(looks).collect());
+        if held.kept.as_ref() == Some(&looks) {
+            return Ok(None);
+        }
+        let snapshot = held.tree.snapshot().await.map_err(|error| chain(&error))?;
+        held.kept = Some(looks);
+        Ok(Some(snapshot))
+    }
+
+    /// HEAD and what is not committed, as `git status --short` says it.
+    pub async fn status(&self) -> Result<(CommitId, String), String> {
+        let state = self.0.lock().await.tree.state().await.map_err(|error| chain(&error))?;
+        let lines: Vec<String> = state.dirty.iter().take(200).map(|entry| format!("M {}", entry.path)).collect();
+        Ok((state.head, lines.join("\n")))
+    }
+
+    /// Puts the working tree back; answers with the snapshot of what was there.
+    ///
+    /// # Errors
+    /// As a sentence.
+    pub async fn restore(&self, number: u32) -> Result<Snapshot, String> {
+        self.0.lock().await.tree.restore_snapshot(number).await.map_err(|error| chain(&error))
+    }
+
+    /// Commits everything that is not ignored and moves the branch.
+    pub async fn commit_everything(&self, message: &str, worker: &str) -> FinalCommit {
+        let mut request = CommitRequest::new(message);
+        request.co_author =
+            Some(Identity { name: worker.to_owned(), email: format!("{worker}@swarm.localhost") });
+        let tree = &mut self.0.lock().await.tree;
+        let mut end = FinalCommit::default();
+        match tree.commit_all(&request).await {
+            Ok(CommitOutcome::Committed { skipped, .. } | CommitOutcome::Nothing { skipped }) => {
+                end.skipped = skipped.iter().map(|file| file.path.to_path().display().to_string()).collect();
+            }
+            Ok(CommitOutcome::Held { operation, snapshot }) => {
+                end.error = Some(format!(
+                    "an unfinished {operation:?} was left as it is, and the tree kept as snapshot {snapshot}"
+                ));
+            }
+            Err(error) => end.error = Some(chain(&error)),
+        }
+        if let Err(error) = tree.advance_branch().await {
+            let problem = format!("the branch did not follow HEAD: {}", chain(&error));
+            end.error = Some(end.error.map_or(problem.clone(), |first| format!("{first}; {problem}")));
+        }
+        end
+    }
+}
+
+/// An error with its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

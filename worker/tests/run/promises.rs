@@ -1,0 +1,264 @@
+use serde_json::{Value, json};
+use swarm_protocol::{
+    ExitReason, RunNumber, Timestamp,
+    frame::Command,
+    launch::ApiKind,
+    permission::{Decision, PermissionDecision, Racer, Rule, RuleBehavior, RuleOrigin, Scope},
+    record::RecordBody,
+};
+
+use super::{
+    model::say,
+    rig::{Rig, git},
+};
+
+/// The results in the last message of a request.
+fn results(request: &Value) -> String {
+    request["messages"].as_array().unwrap().last().unwrap().to_string()
+}
+
+fn allow_bash() -> Rule {
+    Rule {
+        behavior: RuleBehavior::Allow,
+        text: "Bash".to_owned(),
+        origin: RuleOrigin { level: "session".to_owned(), file: None, line: None, anchor: None },
+    }
+}
+
+#[tokio::test]
+async fn a_run_edits_commits_and_is_acknowledged() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.launch.setup = Some("echo ready > setup.txt".to_owned());
+    rig.model.will([
+        say("Looking.").call("t1", "Read", json!({"file_path": "a.txt"})).call("t2", "Grep", json!({"pattern": "two"})),
+        say("Editing.").call("t3", "Edit", json!({"file_path": "a.txt", "old_string": "two", "new_string": "2"})),
+        say("").call("t4", "Bash", json!({"command": "git add a.txt && git commit -q -m edited && cat setup.txt"})),
+        say("").call("t5", "Write", json!({"file_path": "left.txt", "content": "left\n"})),
+        say("Done."),
+    ]);
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    assert_eq!(end.exit_reason, ExitReason::Completed);
+    assert_eq!((end.result.as_str(), end.turns, end.edited), ("Done.", 5, true));
+    assert_eq!(end.commands.len(), 1);
+    assert_eq!(end.commands[0].exit_code, Some(0), "{:?}", rig.model.requests().last());
+    assert_eq!(end.commands_after_last_edit, 0);
+    assert_eq!(end.commit_error, None);
+    assert_eq!(rig.on_branch("a.txt"), "one\n2");
+    assert_eq!(rig.on_branch("left.txt"), "left");
+    assert_eq!(rig.heads[0].record, "run_started");
+    assert!(rig.count("snapshot") > 0, "what a turn changed is kept");
+    let requests = rig.model.requests();
+    assert!(requests[0].to_string().contains("Try things."));
+    assert!(results(&requests[1]).contains("a.txt"));
+    assert!(results(&requests[3]).contains("ready"), "{}", results(&requests[3]));
+    let size = requests[0].to_string().len();
+    assert!(size < 4 * 7_000, "the first request has {size} bytes");
+}
+
+#[tokio::test]
+async fn a_killed_process_goes_on_from_its_transcript() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.model.will([say("").call("t1", "Bash", json!({"command": "echo once >> count.txt; sleep 300"}))]);
+    let mut running = rig.start().await;
+    rig.until(&mut running, "intent").await;
+    let counted = rig.worktree().join("count.txt");
+    while !counted.exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    running.child.kill().await.unwrap();
+    drop(running);
+    rig.launch.restarts = 1;
+    rig.launch.notes = vec!["Your process died and was started again.".to_owned()];
+    rig.model.will([say("I looked: it ran.")]);
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    assert_eq!(end.exit_reason, ExitReason::Completed);
+    assert_eq!(rig.count("run_started"), 2);
+    assert_eq!(end.turns, 2);
+    let request = rig.model.requests().pop().unwrap().to_string();
+    assert!(request.contains("outcome unknown") && request.contains("started again"), "{request}");
+    assert_eq!(request.matches("Try things.").count(), 1);
+    assert_eq!(rig.on_branch("count.txt"), "once", "nothing ran twice");
+    // The same prefix, byte for byte (R13).
+    let requests = rig.model.requests();
+    assert_eq!(requests[0]["tools"], requests[1]["tools"]);
+    assert_eq!(requests[0]["system"], requests[1]["system"]);
+}
+
+#[tokio::test]
+async fn a_later_run_continues_with_its_message() {
+    let mut rig = Rig::new().await;
+    rig.model.will([say("First.")]);
+    let running = rig.start().await;
+    assert_eq!(rig.end(running).await.result, "First.");
+    rig.launch.run = RunNumber(2);
+    rig.model.will([say("Second.")]);
+    let mut running = rig.start().await;
+    let text = "And now this.".to_owned();
+    running.command(41, Command::Message { message_id: None, from_person: false, text }).await;
+    let end = rig.end(running).await;
+    assert_eq!((end.result.as_str(), end.turns), ("Second.", 1));
+    let request = rig.model.requests().pop().unwrap();
+    assert!(results(&request).contains("And now this."));
+    assert!(request.to_string().contains("First."));
+    // Nothing is left to do for a process that finds its run ended.
+    let running = rig.start().await;
+    let mut running = running;
+    let status = running.child.wait().await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn what_asks_waits_for_one_decision() {
+    let mut rig = Rig::new().await;
+    let outside = rig.root().join("outside.txt");
+    let call = |id: &str| say("").call(id, "Write", json!({"file_path": outside, "content": "x"}));
+    rig.model.will([call("t1"), call("t2"), say("Done.")]);
+    let mut running = rig.start().await;
+    let decide = |request: &RecordBody, decision, reason: &str| {
+        let RecordBody::PermissionRequested { request } = request else { panic!() };
+        Command::Decision {
+            decision: PermissionDecision {
+                id: request.id.clone(),
+                decision,
+                scope: Scope::Once,
+                by: Racer::Person,
+                reason: Some(reason.to_owned()),
+                stop: false,
+                decided_at: Timestamp::from_millis(0),
+            },
+        }
+    };
+    let request = rig.until(&mut running, "permission_requested").await.unwrap();
+    let command = decide(&request, Decision::Deny, "not there");
+    running.command(5, command.clone()).await;
+    running.command(5, command).await;
+    let request = rig.until(&mut running, "permission_requested").await.unwrap();
+    running.command(6, decide(&request, Decision::Allow, "")).await;
+    let end = rig.end(running).await;
+    assert_eq!(end.exit_reason, ExitReason::Completed);
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "x");
+    assert_eq!(rig.count("command_accepted"), 2);
+    let requests = rig.model.requests();
+    assert!(results(&requests[1]).contains("A person refused this call and said: not there"), "{}", results(&requests[1]));
+}
+
+#[tokio::test]
+async fn unattended_nobody_is_asked() {
+    let mut rig = Rig::new().await;
+    rig.launch.unattended = true;
+    let outside = rig.root().join("outside.txt");
+    rig.model.will([say("").call("t1", "Write", json!({"file_path": outside, "content": "x"})), say("Done.")]);
+    let running = rig.start().await;
+    rig.end(running).await;
+    assert!(!outside.exists());
+    assert_eq!(rig.count("permission_requested"), 0);
+    assert!(results(&rig.model.requests()[1]).contains("unattended"));
+}
+
+#[tokio::test]
+async fn a_stop_commits_what_there_is() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.model.will([
+        say("").call("t1", "Write", json!({"file_path": "half.txt", "content": "half\n"})),
+        say("").call("t2", "Bash", json!({"command": "sleep 300"})),
+    ]);
+    let mut running = rig.start().await;
+    rig.until(&mut running, "intent").await;
+    rig.until(&mut running, "intent").await;
+    running.command(9, Command::Stop { reason: "enough".to_owned(), by_person: true }).await;
+    let end = rig.end(running).await;
+    assert_eq!(end.exit_reason, ExitReason::AbortedTools);
+    assert_eq!(rig.on_branch("half.txt"), "half");
+}
+
+#[tokio::test]
+async fn an_interrupted_agent_listens() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.model.will([say("").call("t1", "Bash", json!({"command": "sleep 300"}))]);
+    let mut running = rig.start().await;
+    rig.until(&mut running, "intent").await;
+    running.command(3, Command::Interrupt).await;
+    rig.until(&mut running, "tombstone").await;
+    rig.model.will([say("Heard.")]);
+    let text = "Something else.".to_owned();
+    running.command(4, Command::Message { message_id: None, from_person: true, text }).await;
+    let end = rig.end(running).await;
+    assert_eq!((end.exit_reason, end.result.as_str()), (ExitReason::Completed, "Heard."));
+}
+
+#[tokio::test]
+async fn background_jobs_are_waited_for_and_then_killed() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    let job = |command: &str| json!({"command": command, "run_in_background": true});
+    rig.model.will([
+        say("").call("t1", "Bash", job("sleep 1; echo first job")).call("t2", "Bash", job("sleep 299")),
+        say("Waiting."),
+        say("Done."),
+    ]);
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    assert_eq!((end.exit_reason, end.result.as_str()), (ExitReason::Completed, "Done."));
+    assert!(end.children_killed.iter().any(|child| child.contains("sleep 299")), "{:?}", end.children_killed);
+    assert!(rig.model.requests()[2].to_string().contains("first job"));
+}
+
+#[tokio::test]
+async fn a_failed_set_up_is_the_end() {
+    let mut rig = Rig::new().await;
+    rig.launch.setup = Some("echo no such thing; exit 3".to_owned());
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    let ExitReason::SetupFailed { output } = end.exit_reason else { panic!("{:?}", end.exit_reason) };
+    assert!(output.contains("no such thing") && output.contains("exit code 3"), "{output}");
+    assert!(rig.model.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_misses_nothing() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.model.will([say("").call("t1", "Bash", json!({"command": "sleep 1; echo slept"}))]);
+    let mut running = rig.start().await;
+    rig.until(&mut running, "intent").await;
+    let child = running.hang_up();
+    let running = rig.connected(child).await;
+    rig.model.will([say("Done.")]);
+    let end = rig.end(running).await;
+    assert_eq!(end.result, "Done.");
+    assert_eq!(rig.count("run_started"), 1);
+}
+
+#[tokio::test]
+async fn a_signal_ends_the_run_in_order() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.model.will([say("").call("t1", "Bash", json!({"command": "sleep 300"}))]);
+    let mut running = rig.start().await;
+    rig.until(&mut running, "intent").await;
+    let pid = nix::unistd::Pid::from_raw(running.child.id().unwrap().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let end = rig.end(running).await;
+    assert_eq!(end.exit_reason, ExitReason::AbortedTools);
+    assert_eq!(rig.count("tool_finished"), 1, "the call has its result");
+}
+
+#[tokio::test]
+async fn the_demo_needs_no_network() {
+    let mut rig = Rig::new().await;
+    rig.launch.spec.model.api = ApiKind::Demo;
+    rig.launch.spec.model.provider = "demo".to_owned();
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    assert_eq!(end.exit_reason, ExitReason::Completed, "{end:?}");
+    assert!(rig.model.requests().is_empty());
+    let branch = rig.launch.spec.branch.clone().unwrap();
+    let changed = git(&rig.launch.checkout, &["diff", "--name-only", "main", &branch]);
+    assert!(!changed.is_empty(), "{end:?}");
+}
