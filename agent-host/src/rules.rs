@@ -109,6 +109,18 @@ impl RuleSet {
             .collect()
     }
 
+    /// Whether a deny rule covers reading this absolute path: for tools that list or search many files.
+    /// Both the path and what it leads to have to be asked.
+    pub fn denies_read(&self, path: &Path, home: &Path, worktree: &Path) -> bool {
+        self.deny.iter().filter(|entry| entry.pattern.covers_tool("Read")).any(|entry| {
+            match &entry.pattern.specifier {
+                Specifier::Any => true,
+                Specifier::Path(pattern) => pattern.matches(path, entry.anchors(home, worktree)),
+                _ => false,
+            }
+        })
+    }
+
     pub(crate) fn list(&self, behavior: RuleBehavior) -> &[Entry] {
         match behavior {
             RuleBehavior::Deny => &self.deny,

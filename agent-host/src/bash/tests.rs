@@ -53,6 +53,16 @@ fn words() {
 }
 
 #[test]
+fn characters_beyond_ascii() {
+    check("grep \"naïve 漢字\" 'é' ü", expect!["[grep] [naïve 漢字] [é] [ü]"]);
+    check("é=1 x", expect!["[é=1] [x]"]);
+    check("echo a漢b", expect!["[echo] [a漢b]"]);
+    for command in ["{\u{10ffff}..3}", "{1..\u{10ffff}}", "{\u{20000}", "$é", "\"$é\"", "${é}"] {
+        assert!(matches!(parse(command), Parsed::TooComplex(_)), "{command}");
+    }
+}
+
+#[test]
 fn lists() {
     check(
         "a && b || c; d | e & f",

@@ -96,6 +96,8 @@ pub(crate) fn is_read_only(command: &PlainCommand) -> bool {
         || args.iter().filter(|word| !word.text().is_some_and(|text| text.starts_with('-'))).count();
     match program {
         "git" => git_is_read_only(command),
+        // `printf -v NAME` sets a variable.
+        "printf" => !args.first().is_some_and(Word::may_be_option),
         "date" => {
             args.iter().all(|word| word.text().is_some_and(|text| text.starts_with('+') || text == "-u"))
         }
@@ -125,6 +127,18 @@ fn git_is_read_only(command: &PlainCommand) -> bool {
     let args = &command.argv[at + 1..];
     let texts: Vec<&str> = args.iter().filter_map(Word::text).collect();
     let all_known = texts.len() == args.len();
+    // Given paths outside the repository, git compares and searches those.
+    let leads_outside = |word: &Word| {
+        word.tilde
+            || word.text().is_none_or(|text| {
+                text.starts_with('/')
+                    || text == "--no-index"
+                    || text.split(['/', '=', ':']).any(|part| part == "..")
+            })
+    };
+    if args.iter().any(leads_outside) {
+        return false;
+    }
     if let Some((_, except)) = GIT.iter().find(|(git, _)| *git == name) {
         return all_known && !texts.iter().any(|text| except.contains(text));
     }

@@ -53,6 +53,25 @@ pub struct ClaudePlaces {
     pub local_is_ignored: bool,
 }
 
+impl ClaudePlaces {
+    /// The usual places on Linux. `claude_config_dir` is the variable `CLAUDE_CONFIG_DIR`.
+    pub fn usual(
+        project: &Path,
+        home: &Path,
+        claude_config_dir: Option<&Path>,
+        swarm_home: &Path,
+        local_is_ignored: bool,
+    ) -> Self {
+        Self {
+            managed: PathBuf::from("/etc/claude-code/managed-settings.json"),
+            user_directory: claude_config_dir.map_or_else(|| home.join(".claude"), Path::to_path_buf),
+            project: project.to_path_buf(),
+            swarm_local: super::RulePlace::under_swarm_home(project, swarm_home),
+            local_is_ignored,
+        }
+    }
+}
+
 /// One file, read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaudeSettingsFile {

@@ -261,6 +261,17 @@ impl Case<'_> {
                     });
                 }
             }
+            // Where it leads is not known: any rule about paths may mean it, unless the sandbox hides those.
+            let is_hidden = !file.writes && self.ground.sandbox.enforces && self.ground.sandbox.hides_denied;
+            if file.targets.is_empty() && file.is_certain && !is_hidden {
+                let any = self.rules.list(behavior).iter().find(|entry| {
+                    self.concerns(entry, access, behavior)
+                        && matches!(entry.pattern.specifier, Specifier::Path(_))
+                });
+                if let Some(entry) = any {
+                    return Some(PermissionAnswer::ask(DecidedBy::RuleMayMatch(entry.rule.clone()), None));
+                }
+            }
             if file.glob && file.is_certain {
                 let met = self.rules.list(behavior).iter().find(|entry| {
                     let anchors = entry.anchors(self.ground.home, self.ground.worktree);
@@ -413,7 +424,8 @@ impl Cwds {
             Some("cd") => {
                 command.argv.iter().skip(1).find(|word| !matches!(word.text(), Some("--" | "-P" | "-L")))
             }
-            Some("pushd" | "popd" | "chdir") => {
+            // These may change the directory without saying so.
+            Some("pushd" | "popd" | "chdir" | "source" | "." | "eval" | "command" | "builtin") => {
                 self.forget();
                 return;
             }

@@ -71,7 +71,9 @@ impl Case<'_> {
         if access == Access::Write && self.ground.isolation == Isolation::None {
             return PermissionAnswer::deny(DecidedBy::ReadOnlyAgent);
         }
-        let protected = (access == Access::Write).then(|| self.protected(&target)).flatten();
+        let asks_for_protected =
+            access == Access::Write && self.ground.mode != PermissionMode::BypassPermissions;
+        let protected = asks_for_protected.then(|| self.protected(&target)).flatten();
         let permit = self.path_permit(&target, access);
         match (protected, permit) {
             (None, Some(entry)) => PermissionAnswer::allow(DecidedBy::Rule(entry.rule.clone())),

@@ -262,6 +262,69 @@ fn p29_p32_denied_files_and_recursive_readers() {
 }
 
 #[test]
+fn paths_that_cannot_be_told_ask_where_a_rule_speaks_of_paths() {
+    let rules = ["deny Read(./.env)", "deny Edit(src/gen/**)", "allow Bash"];
+    let open = agent(&rules);
+    for command in [
+        "cat $F",
+        "cd $D && cat x",
+        ". ./x && cat .env",
+        "command cd src && cat x",
+        "echo a > $F",
+        "touch $F",
+    ] {
+        open.asks(command);
+    }
+    let sandboxed = agent(&rules).sandboxed();
+    sandboxed.allows("cat $F");
+    sandboxed.asks("touch $F");
+    sandboxed.denies("touch src/gen/x");
+    sandboxed.denies("cd src && sed -i s/a/b/ gen/x");
+    assert!(open.rules.denies_read(Path::new("/w/sub/.env"), Path::new("/home/u"), Path::new("/w")));
+    assert!(!open.rules.denies_read(Path::new("/w/sub/env"), Path::new("/home/u"), Path::new("/w")));
+}
+
+#[test]
+fn the_read_only_set_stays_in_the_worktree() {
+    let agent = agent(&[]);
+    for command in [
+        "git diff --no-index /etc/passwd x",
+        "git diff /etc/passwd x",
+        "git diff ../a ../b",
+        "git grep x ~/y",
+        "git log $X",
+        "find / -name x",
+        "rg x /etc",
+        "cat ../x",
+        "head -n1 /etc/passwd",
+        "grep -f /etc/shadow x",
+        "wc --files0-from=/etc/x",
+        "cat < /etc/passwd",
+        "ls ~",
+        "cat ~root/x",
+        "diff x /etc/passwd",
+        "printf -v PATH x",
+        "cd / && cat x",
+        "cd $X && cat x",
+        "cat $X",
+        "cd -; cat x",
+        "cat link-out/x",
+        "cd link-out && cat etc/passwd",
+    ] {
+        agent.asks(command);
+    }
+    for command in [
+        "git diff main..HEAD",
+        "git log main...x -- src/a",
+        "printf '%s' a",
+        "cat ./src/../src/lib.rs",
+        "grep -rn x src | head -3",
+    ] {
+        agent.allows(command);
+    }
+}
+
+#[test]
 fn p31_reordered_flags_ask_and_do_not_bypass() {
     let agent = agent(&["allow Bash(mygit log -n 5 --oneline)"]);
     agent.allows("mygit log -n 5 --oneline");
