@@ -294,24 +294,26 @@ impl Engine {
                     summary.text = Ok(text);
                     return summary;
                 }
-                Err(error) => match &error.kind {
-                    ModelErrorKind::PromptTooLong { .. } if left_out < SMALLER_SLICES => left_out += 1,
-                    kind if kind.is_retryable() && tries + 1 < SUMMARY_TRIES => {
-                        tries += 1;
-                        let wait = error
-                            .retry_after
-                            .unwrap_or_else(|| backoff(tries, self.jitter(), &self.config.retry));
-                        if wait > self.config.retry.cap {
-                            summary.text = Err(error.message);
-                            return summary;
-                        }
-                        tokio::time::sleep(wait).await;
+                Err(error) if matches!(error.kind, ModelErrorKind::PromptTooLong { .. }) => {
+                    if left_out >= SMALLER_SLICES {
+                        summary.text = Err(error.message);
+                        return summary;
                     }
-                    _ => {
+                    left_out += 1;
+                }
+                Err(error) => {
+                    tries += 1;
+                    let wait = error
+                        .retry_after
+                        .unwrap_or_else(|| backoff(tries, self.jitter(), &self.config.retry));
+                    let again =
+                        error.kind.is_retryable() && tries < SUMMARY_TRIES && wait <= self.config.retry.cap;
+                    if !again {
                         summary.text = Err(format!("{}: {}", error.kind.code(), error.message));
                         return summary;
                     }
-                },
+                    tokio::time::sleep(wait).await;
+                }
             }
         }
     }

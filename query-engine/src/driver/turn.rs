@@ -167,7 +167,14 @@ impl Engine {
                         if let Some(reason) = take_event(turn, &event) {
                             return Ok(match reason {
                                 StopReason::Truncated => Ended::Broken(truncated()),
-                                _ => Ended::Whole,
+                                StopReason::EndTurn
+                                | StopReason::ToolUse
+                                | StopReason::MaxTokens
+                                | StopReason::StopSequence
+                                | StopReason::PauseTurn
+                                | StopReason::Refusal { .. }
+                                | StopReason::ContextWindowExceeded
+                                | StopReason::Unknown { .. } => Ended::Whole,
                             });
                         }
                     }
@@ -305,7 +312,15 @@ impl Engine {
         let blocks = match &stop_reason {
             // What a refusal left is dropped, unless calls of it ran.
             StopReason::Refusal { .. } if calls == 0 => Vec::new(),
-            _ => turn.response.whole_blocks(),
+            StopReason::EndTurn
+            | StopReason::ToolUse
+            | StopReason::MaxTokens
+            | StopReason::StopSequence
+            | StopReason::PauseTurn
+            | StopReason::Refusal { .. }
+            | StopReason::ContextWindowExceeded
+            | StopReason::Truncated
+            | StopReason::Unknown { .. } => turn.response.whole_blocks(),
         };
         let answered = Answered {
             has_text: turn.response.has_text(),
