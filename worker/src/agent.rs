@@ -58,11 +58,15 @@ const GOODBYE_AWAY: Duration = Duration::from_secs(3);
 /// How long a later run waits for the message that it was started for.
 const FIRST_MESSAGE: Duration = Duration::from_secs(60);
 
+/// Processes named in the end record.
+const MAX_NAMED: usize = 100;
+
 /// The subcommand `run`.
 pub fn main(launch: &Path) -> i32 {
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn,worker=info".into()),
+            tracing_subscriber::EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| "warn,worker=info".into()),
         )
         .with_writer(std::io::stderr)
         .with_ansi(false)
@@ -238,7 +242,10 @@ impl Agent {
         let tier: u8 = sandbox.tier.into();
         if tier < self.launch.limits.sandbox_required {
             let notes = sandbox.notes.join("; ");
-            let output = format!("sandbox tier {} is required, this machine holds {tier}: {notes}", self.launch.limits.sandbox_required);
+            let output = format!(
+                "sandbox tier {} is required, this machine holds {tier}: {notes}",
+                self.launch.limits.sandbox_required
+            );
             return ExitReason::SetupFailed { output };
         }
         self.activity("waiting for the server");
@@ -280,7 +287,8 @@ impl Agent {
             retry_at: None,
         };
         let client = model_client::HttpClient::new().map_err(unusable)?;
-        let model = model_client::connect(&launch.spec.model, keys.model.as_deref(), &client).map_err(unusable)?;
+        let model =
+            model_client::connect(&launch.spec.model, keys.model.as_deref(), &client).map_err(unusable)?;
         // Without its key a second model is as good as not configured.
         let other = |endpoint: &Option<_>, key: &Option<String>| {
             let endpoint = endpoint.as_ref()?;
@@ -288,7 +296,8 @@ impl Agent {
                 .inspect_err(|error| tracing::warn!(%error, "a second model cannot be used"))
                 .ok()
         };
-        let prefix = self.prefix(parts).map_err(|error| ExitReason::StorageError { message: format!("{error:#}") })?;
+        let prefix =
+            self.prefix(parts).map_err(|error| ExitReason::StorageError { message: format!("{error:#}") })?;
         let mut config = EngineConfig::new(prefix);
         config.max_turns = Some(launch.limits.max_turns);
         config.max_tool_concurrency = launch.limits.max_tool_concurrency.max(1);
@@ -333,7 +342,8 @@ impl Agent {
             }
         }
         loop {
-            let cancel = Cancel { interrupt: parts.brakes.fresh_interrupt(), stop: parts.brakes.stop.clone() };
+            let cancel =
+                Cancel { interrupt: parts.brakes.fresh_interrupt(), stop: parts.brakes.stop.clone() };
             let exit = engine.run(&cancel).await;
             for note in &exit.notes {
                 tracing::info!(note, "of the run");
@@ -343,6 +353,7 @@ impl Agent {
             }
             // Interrupted: it listens for what comes next.
             self.activity("interrupted; waiting for a message");
+            let _standstill = self.clock.stand_still();
             tokio::select! {
                 () = parts.mailbox.has_message() => {}
                 () = parts.brakes.stop.cancelled() => return exit.exit,
@@ -369,9 +380,8 @@ impl Agent {
             }
         }
         let facts = self.recorder.facts();
-        let mut children_killed = self.killed.clone();
-        children_killed.extend(facts.commands.iter().flat_map(|command| command.children_killed.clone()));
-        children_killed.truncate(100);
+        let mut children_killed = std::mem::take(&mut self.killed);
+        children_killed.truncate(MAX_NAMED);
         let end = RunEnd {
             exit_reason,
             result: facts.result,
@@ -399,10 +409,7 @@ impl Agent {
 }
 
 /// SIGTERM, SIGINT and a refusing server end the run as a stop does.
-async fn watch_for_the_end(
-    mut link: tokio::sync::watch::Receiver<LinkState>,
-    brakes: Arc<commands::Brakes>,
-) {
+async fn watch_for_the_end(mut link: tokio::sync::watch::Receiver<LinkState>, brakes: Arc<commands::Brakes>) {
     use tokio::signal::unix::{SignalKind, signal};
     let signalled = async {
         match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {

@@ -14,7 +14,8 @@ use std::{
 };
 
 use agent_host::{
-    DangerousForms, DiskPaths, Ground, PermissionAnswer, PermissionQuery, RuleSet, SandboxState, Subject, decide,
+    DangerousForms, DiskPaths, Ground, PermissionAnswer, PermissionQuery, RuleSet, SandboxState, Subject,
+    decide,
 };
 use async_trait::async_trait;
 use query_engine::ports::{Durability, Gate, GateAnswer, Tool, ToolContext};
@@ -188,7 +189,7 @@ impl WorkerGate {
         // One decision and one look.
         let (sender, news) = mpsc::channel(2);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
-        let _registered = Registered { gate: self, id: &id };
+        let registered = Registered { gate: self, id: &id };
         let summary = request.summary.clone();
         let record = RecordBody::PermissionRequested { request: Box::new(request) };
         if let Err(error) = self.recorder.write(vec![record], Durability::Now).await {
@@ -201,7 +202,10 @@ impl WorkerGate {
             until: None,
         });
         let settled = self.wait(tool, input, context, news).await;
-        observer.live(Live::Waiting { waiting_for: None, cause: String::new(), until: None });
+        drop(registered);
+        if self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            observer.live(Live::Waiting { waiting_for: None, cause: String::new(), until: None });
+        }
         match settled {
             Settled::By(decision) => from_decision(&decision),
             Settled::Here { answer, reason } => {
@@ -282,6 +286,13 @@ impl WorkerGate {
 #[async_trait]
 impl Gate for WorkerGate {
     async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer {
+        for subject in subjects(tool.name(), input, &self.files) {
+            if let (Subject::Read(path) | Subject::Write(path), "Read" | "Edit" | "Write") =
+                (subject, tool.name())
+            {
+                self.files.pass(&context.tool_use_id, &path);
+            }
+        }
         let answer = self.answer(tool, input);
         match answer.behavior {
             RuleBehavior::Allow => GateAnswer::Allow,
@@ -426,3 +437,5 @@ impl Deadline {
     }
 }
 
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //! the model can act on, and none of them decides whether it may run (that is the gate's).
 
 use std::{
+    collections::HashMap,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -9,6 +10,7 @@ use std::{
 use query_engine::ports::{Tool, ToolOutput, Transcript};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
+use swarm_protocol::ToolUseId;
 
 pub mod bash;
 pub mod edit;
@@ -37,12 +39,39 @@ pub struct Files {
     pub visible: Visible,
     /// Files read or written since somebody last asked: directories below may have instructions of their own.
     touched: Mutex<Vec<PathBuf>>,
+    /// Where the path of a call led when the gate let it pass.
+    passed: Mutex<HashMap<ToolUseId, PathBuf>>,
 }
 
 impl Files {
     /// With nothing read yet.
     pub fn new(root: PathBuf, home: PathBuf, visible: Visible) -> Self {
-        Self { root, home, memory: FileMemory::default(), visible, touched: Mutex::default() }
+        Self {
+            root,
+            home,
+            memory: FileMemory::default(),
+            visible,
+            touched: Mutex::default(),
+            passed: Mutex::default(),
+        }
+    }
+
+    /// The gate let this call pass for what its path leads to now.
+    pub fn pass(&self, call: &ToolUseId, path: &Path) {
+        let real = text::real_path(path);
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(call.clone(), real);
+    }
+
+    /// The real path of a call that passed; an error when a link was changed since, so that what runs is not
+    /// what was allowed.
+    fn real_path(&self, call: &ToolUseId, given: &str) -> Result<PathBuf, String> {
+        let real = text::real_path(&self.path(given));
+        match self.passed.lock().unwrap_or_else(PoisonError::into_inner).remove(call) {
+            Some(passed) if passed != real => Err(format!(
+                "{given} leads to another place than when the call was allowed; nothing was done."
+            )),
+            Some(_) | None => Ok(real),
+        }
     }
 
     /// The absolute path a model means, `.` and `..` taken away; links stay.

@@ -96,7 +96,8 @@ impl Tree {
     /// HEAD and what is not committed, as `git status --short` says it.
     pub async fn status(&self) -> Result<(CommitId, String), String> {
         let state = self.0.lock().await.tree.state().await.map_err(|error| chain(&error))?;
-        let lines: Vec<String> = state.dirty.iter().take(200).map(|entry| format!("M {}", entry.path)).collect();
+        let lines: Vec<String> =
+            state.dirty.iter().take(200).map(|entry| format!("M {}", entry.path)).collect();
         Ok((state.head, lines.join("\n")))
     }
 

@@ -164,7 +164,9 @@ impl Mailbox {
                         before.number
                     )
                 }
-                Err(problem) => format!("A person wanted your worktree put back to snapshot {snapshot}; it failed: {problem}."),
+                Err(problem) => format!(
+                    "A person wanted your worktree put back to snapshot {snapshot}; it failed: {problem}."
+                ),
             },
         };
         let mut message = harness(format!("<system-reminder>\n{text}\n</system-reminder>"));

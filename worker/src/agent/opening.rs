@@ -2,9 +2,7 @@
 
 use std::sync::PoisonError;
 
-use agent_host::{
-    EXPLORE_PROMPT, EnvironmentInfo, GitState, PLAN_PROMPT, SystemPromptParts, ToolText,
-};
+use agent_host::{EXPLORE_PROMPT, EnvironmentInfo, GitState, PLAN_PROMPT, SystemPromptParts, ToolText};
 use query_engine::ports::Incoming;
 use swarm_protocol::{
     Block, ExitReason,

@@ -231,7 +231,12 @@ async fn load_memory(launch: &WorkerLaunch, root: PathBuf) -> Arc<Mutex<Memory>>
     };
     let memory = tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| {
         tracing::error!("memory files could not be loaded");
-        Memory::load(MemoryPlaces { user_directory: PathBuf::new(), repository: PathBuf::new(), cwd: PathBuf::new(), ..places })
+        Memory::load(MemoryPlaces {
+            user_directory: PathBuf::new(),
+            repository: PathBuf::new(),
+            cwd: PathBuf::new(),
+            ..places
+        })
     });
     for notice in memory.notices() {
         tracing::info!(path = %notice.path.display(), why = %notice.why, "a memory file was not loaded");

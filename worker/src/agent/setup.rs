@@ -18,7 +18,12 @@ const MAX_OUTPUT_CHARS: usize = 8_000;
 ///
 /// # Errors
 /// Why the run ends.
-pub(crate) async fn run(launch: &WorkerLaunch, command: &str, parts: &Parts, tier: Tier) -> Result<(), ExitReason> {
+pub(crate) async fn run(
+    launch: &WorkerLaunch,
+    command: &str,
+    parts: &Parts,
+    tier: Tier,
+) -> Result<(), ExitReason> {
     let mut policy = parts.policy.clone();
     policy.tier = tier;
     policy.network = Network::On;

@@ -107,14 +107,19 @@ impl Surroundings for WorkerSurroundings {
             .as_str()
             .chars()
             .take(100)
-            .map(|character| if character.is_ascii_alphanumeric() || character == '_' { character } else { '-' })
+            .map(
+                |character| {
+                    if character.is_ascii_alphanumeric() || character == '_' { character } else { '-' }
+                },
+            )
             .collect();
         let directory = self.results_dir.clone();
         let path = directory.join(format!("{name}.txt"));
         let (text, target) = (text.to_owned(), path.clone());
         let write = move || {
             DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&target)?;
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&target)?;
             file.write_all(text.as_bytes())
         };
         match tokio::task::spawn_blocking(write).await {

@@ -228,7 +228,9 @@ async fn live_news_are_bounded_and_do_not_outlive_a_connection() {
     rig.outbox.live(delta("a"));
     rig.outbox.live(delta("b"));
     loop {
-        let Some(FromWorker::Live { live: Live::TextDelta { text, .. } }) = connection.next().await else { panic!() };
+        let Some(FromWorker::Live { live: Live::TextDelta { text, .. } }) = connection.next().await else {
+            panic!()
+        };
         *seen.lock().unwrap() += 1;
         assert_ne!(text, "before any connection");
         if text.ends_with("ab") {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use query_engine::ports::{Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use swarm_protocol::record::ToolEffect;
+use swarm_protocol::{ToolUseId, record::ToolEffect};
 
 use super::{
     Files, blocking, lenient_bool, parse,
@@ -76,22 +76,23 @@ impl Tool for Edit {
         false
     }
 
-    async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
+    async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: Input = match parse("Edit", input) {
             Ok(input) => input,
             Err(answer) => return answer,
         };
         let files = self.files.clone();
-        blocking("Edit", move || edit(&files, &input).unwrap_or_else(ToolOutput::error)).await
+        blocking("Edit", move || edit(&files, &input, &context.tool_use_id).unwrap_or_else(ToolOutput::error))
+            .await
     }
 }
 
-fn edit(files: &Files, input: &Input) -> Result<ToolOutput, String> {
+fn edit(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, String> {
     let given = &input.file_path;
     if input.old_string.is_empty() {
         return Err("old_string is empty. To make or overwrite a file use Write.".to_owned());
     }
-    let path = text::real_path(&files.path(given));
+    let path = files.real_path(call, given)?;
     if !(files.visible)(&path) {
         return Err(Unreadable::Missing.sentence(given));
     }

@@ -131,7 +131,7 @@ impl Tool for Grep {
 }
 
 /// Where to look, in order.
-fn targets(files: &Files, input: &Input) -> Result<Vec<PathBuf>, String> {
+fn targets(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<Vec<PathBuf>, String> {
     let start = files.path(input.path.as_deref().unwrap_or("."));
     let given = input.path.as_deref().unwrap_or(".");
     if !(files.visible)(&start) {
@@ -154,6 +154,7 @@ fn targets(files: &Files, input: &Input) -> Result<Vec<PathBuf>, String> {
     }
     let mut found: Vec<PathBuf> = walk
         .build()
+        .take_while(|_| !cancel.is_cancelled())
         .filter_map(Result::ok)
         // Pipes, sockets and devices are never opened, links not followed.
         .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
@@ -238,7 +239,7 @@ fn grep(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<Tool
     };
     let mut lines = Lines::new(mode, input.numbers, input.offset.unwrap_or(0), head);
     let mut problems = Vec::new();
-    for path in targets(files, input)? {
+    for path in targets(files, input, cancel)? {
         if cancel.is_cancelled() {
             return Err("Cancelled.".to_owned());
         }

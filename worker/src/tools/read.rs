@@ -7,7 +7,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use query_engine::ports::{Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use swarm_protocol::ResultBlock;
+use swarm_protocol::{ResultBlock, ToolUseId};
 
 use super::{
     Files, blocking, lenient_number, parse,
@@ -81,22 +81,26 @@ impl Tool for Read {
         None
     }
 
-    async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
+    async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: Input = match parse("Read", input) {
             Ok(input) => input,
             Err(answer) => return answer,
         };
         let files = self.files.clone();
-        blocking("Read", move || read(&files, &input)).await
+        blocking("Read", move || read(&files, &input, &context.tool_use_id)).await
     }
 }
 
-fn read(files: &Files, input: &Input) -> ToolOutput {
+fn read(files: &Files, input: &Input, call: &ToolUseId) -> ToolOutput {
     let path = files.path(&input.file_path);
     if !(files.visible)(&path) {
         return ToolOutput::error(Unreadable::Missing.sentence(&input.file_path));
     }
-    let bytes = match text::read_whole(&path) {
+    let real = match files.real_path(call, &input.file_path) {
+        Ok(real) => real,
+        Err(problem) => return ToolOutput::error(problem),
+    };
+    let bytes = match text::read_whole(&real) {
         Ok(bytes) => bytes,
         Err(Unreadable::Missing) => return missing(files, &path, &input.file_path),
         Err(problem) => return ToolOutput::error(problem.sentence(&input.file_path)),
@@ -114,7 +118,7 @@ fn read(files: &Files, input: &Input) -> ToolOutput {
         ));
     }
     if std::str::from_utf8(&bytes).is_ok() {
-        files.memory.note(&text::real_path(&path), &bytes);
+        files.memory.note(&real, &bytes);
     }
     page(&bytes, input)
 }

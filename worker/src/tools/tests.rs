@@ -74,7 +74,8 @@ fn says(output: &ToolOutput, is_error: bool, words: &str) {
 #[tokio::test]
 async fn edits_keep_the_bytes_nobody_named() {
     // E01, E02, E04, E05, E23: content, old, new, replace all, expected.
-    let cases: &[(&[u8], &str, &str, bool, &[u8])] = &[
+    type Case = (&'static [u8], &'static str, &'static str, bool, &'static [u8]);
+    let cases: &[Case] = &[
         (b"a\r\nb\r\nc\r\n", "a\nb", "x\ny", false, b"x\r\ny\r\nc\r\n"),
         (b"a\r\nb\r\na\r\nb\r\n", "a\nb", "x\ny", true, b"x\r\ny\r\nx\r\ny\r\n"),
         (b"\xef\xbb\xbfa\r\nb\r\n", "a", "x", false, b"\xef\xbb\xbfx\r\nb\r\n"),
@@ -305,6 +306,20 @@ async fn grep_finds_within_bounds() {
     nix::unistd::mkfifo(&place.path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let search = tokio::time::timeout(Duration::from_secs(5), grep(json!({"pattern": "x", "path": "pipe"})));
     says(&search.await.unwrap(), true, "named pipe");
+}
+
+#[tokio::test]
+async fn a_link_that_moves_after_the_gate_is_not_followed() {
+    let place = Place::new();
+    let inside = place.put("inside", "a\n");
+    let outside = place.put("outside", "a\n");
+    symlink(&inside, place.path("link")).unwrap();
+    place.read("outside").await;
+    place.files.pass(&"toolu_1".parse().unwrap(), &place.path("link"));
+    fs::remove_file(place.path("link")).unwrap();
+    symlink(&outside, place.path("link")).unwrap();
+    says(&place.edit("link", "a", "b", false).await, true, "leads to another place");
+    assert_eq!(fs::read_to_string(&outside).unwrap(), "a\n");
 }
 
 #[test]

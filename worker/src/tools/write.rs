@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use query_engine::ports::{Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use swarm_protocol::record::ToolEffect;
+use swarm_protocol::{ToolUseId, record::ToolEffect};
 
 use super::{
     Files, blocking, parse,
@@ -62,19 +62,22 @@ impl Tool for Write {
         false
     }
 
-    async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
+    async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: Input = match parse("Write", input) {
             Ok(input) => input,
             Err(answer) => return answer,
         };
         let files = self.files.clone();
-        blocking("Write", move || write(&files, &input).unwrap_or_else(ToolOutput::error)).await
+        blocking("Write", move || {
+            write(&files, &input, &context.tool_use_id).unwrap_or_else(ToolOutput::error)
+        })
+        .await
     }
 }
 
-fn write(files: &Files, input: &Input) -> Result<ToolOutput, String> {
+fn write(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, String> {
     let given = &input.file_path;
-    let path = text::real_path(&files.path(given));
+    let path = files.real_path(call, given)?;
     if !(files.visible)(&path) {
         return Err(format!("{given} may not be written: a deny rule hides it."));
     }

@@ -50,7 +50,9 @@ impl Answer {
             event(json!({"type": "content_block_stop", "index": index}));
         }
         let stop = if has_calls { "tool_use" } else { "end_turn" };
-        event(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": {"output_tokens": 5}}));
+        event(
+            json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": {"output_tokens": 5}}),
+        );
         event(json!({"type": "message_stop"}));
         text
     }
@@ -104,7 +106,8 @@ async fn serve(
             }
         };
         let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
-        let length: usize = text.lines().find_map(|line| line.strip_prefix("content-length:"))?.trim().parse().ok()?;
+        let length: usize =
+            text.lines().find_map(|line| line.strip_prefix("content-length:"))?.trim().parse().ok()?;
         while bytes.len() < head + length {
             if stream.read_buf(&mut bytes).await.ok()? == 0 {
                 return None;

@@ -31,9 +31,21 @@ async fn a_run_edits_commits_and_is_acknowledged() {
     rig.launch.rules.push(allow_bash());
     rig.launch.setup = Some("echo ready > setup.txt".to_owned());
     rig.model.will([
-        say("Looking.").call("t1", "Read", json!({"file_path": "a.txt"})).call("t2", "Grep", json!({"pattern": "two"})),
-        say("Editing.").call("t3", "Edit", json!({"file_path": "a.txt", "old_string": "two", "new_string": "2"})),
-        say("").call("t4", "Bash", json!({"command": "git add a.txt && git commit -q -m edited && cat setup.txt"})),
+        say("Looking.").call("t1", "Read", json!({"file_path": "a.txt"})).call(
+            "t2",
+            "Grep",
+            json!({"pattern": "two"}),
+        ),
+        say("Editing.").call(
+            "t3",
+            "Edit",
+            json!({"file_path": "a.txt", "old_string": "two", "new_string": "2"}),
+        ),
+        say("").call(
+            "t4",
+            "Bash",
+            json!({"command": "git add a.txt && git commit -q -m edited && cat setup.txt"}),
+        ),
         say("").call("t5", "Write", json!({"file_path": "left.txt", "content": "left\n"})),
         say("Done."),
     ]);
@@ -143,7 +155,11 @@ async fn what_asks_waits_for_one_decision() {
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "x");
     assert_eq!(rig.count("command_accepted"), 2);
     let requests = rig.model.requests();
-    assert!(results(&requests[1]).contains("A person refused this call and said: not there"), "{}", results(&requests[1]));
+    assert!(
+        results(&requests[1]).contains("A person refused this call and said: not there"),
+        "{}",
+        results(&requests[1])
+    );
 }
 
 #[tokio::test]
@@ -151,7 +167,8 @@ async fn unattended_nobody_is_asked() {
     let mut rig = Rig::new().await;
     rig.launch.unattended = true;
     let outside = rig.root().join("outside.txt");
-    rig.model.will([say("").call("t1", "Write", json!({"file_path": outside, "content": "x"})), say("Done.")]);
+    rig.model
+        .will([say("").call("t1", "Write", json!({"file_path": outside, "content": "x"})), say("Done.")]);
     let running = rig.start().await;
     rig.end(running).await;
     assert!(!outside.exists());

@@ -154,7 +154,9 @@ impl Rig {
                     self.heads.push(head);
                     self.bodies.extend(body.as_deref().cloned());
                     if found {
-                        return Some(body.map_or(RecordBody::Tombstone { note: String::new() }, |body| *body));
+                        return Some(
+                            body.map_or(RecordBody::Tombstone { note: String::new() }, |body| *body),
+                        );
                     }
                 }
                 FromWorker::Live { .. } | FromWorker::Hello { .. } => {}

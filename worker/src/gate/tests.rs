@@ -1,0 +1,175 @@
+use std::path::Path;
+
+use agent_host::transcript::TranscriptFile;
+use query_engine::ports::{NoObserver, Transcript};
+use serde_json::json;
+use swarm_protocol::{
+    Timestamp,
+    permission::{RuleOrigin, Scope},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    link::Outbox,
+    sandbox::{SandboxPolicy, SystemPaths},
+    shell::{Environment, ShellConfig},
+    tools::write::Write,
+};
+
+struct Rig {
+    dir: tempfile::TempDir,
+    gate: Arc<WorkerGate>,
+    files: Arc<Files>,
+    link: watch::Sender<LinkState>,
+    clock: Arc<RunClock>,
+    cancel: CancellationToken,
+}
+
+fn rule(behavior: RuleBehavior, text: &str) -> Rule {
+    let origin = RuleOrigin { level: "session".to_owned(), file: None, line: None, anchor: None };
+    Rule { behavior, text: text.to_owned(), origin }
+}
+
+impl Rig {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let worktree = root.join("w");
+        std::fs::create_dir(&worktree).unwrap();
+        let (file, loaded) = TranscriptFile::open(&root.join("t.jsonl")).unwrap();
+        let outbox = Arc::new(Outbox::default());
+        let recorder = Arc::new(Recorder::new(file, RunNumber(1), outbox, &loaded.records));
+        let policy =
+            SandboxPolicy::for_worktree(worktree.clone(), root.join("temp"), SystemPaths::without_home());
+        let environment = Environment::filtered(std::iter::empty());
+        let config = ShellConfig::new(policy, environment, "run".to_owned(), root.join("out"));
+        let shell = Arc::new(Shell::new(config).unwrap());
+        let files = Arc::new(Files::new(worktree, root.clone(), Arc::new(|_: &Path| true)));
+        let (link, state) = watch::channel(LinkState::Away);
+        let clock = Arc::new(RunClock::default());
+        let config = GateConfig {
+            worker_id: "agent-a1b".parse().unwrap(),
+            run: RunNumber(1),
+            rules: RuleSet::default(),
+            mode: PermissionMode::AcceptEdits,
+            isolation: Isolation::Worktree,
+            sandbox: SandboxState {
+                enforces: true,
+                auto_allow: true,
+                is_read_only: false,
+                hides_denied: false,
+            },
+            is_unattended: false,
+            home: root,
+            writable: Vec::new(),
+            readable: Vec::new(),
+            timeout: Duration::from_secs(600),
+        };
+        let gate = WorkerGate::new(config, files.clone(), shell, recorder, state, clock.clone());
+        Self { dir, gate: Arc::new(gate), files, link, clock, cancel: CancellationToken::new() }
+    }
+
+    /// Starts a call that asks; answers once the request is recorded.
+    async fn ask(&self) -> (tokio::task::JoinHandle<GateAnswer>, PermissionRequestId) {
+        let gate = self.gate.clone();
+        let tool = Write::new(self.files.clone());
+        let input = json!({"file_path": self.dir.path().join("outside"), "content": ""});
+        let context = ToolContext {
+            tool_use_id: "t1".parse().unwrap(),
+            cancel: self.cancel.clone(),
+            observer: Arc::new(NoObserver),
+        };
+        let task = tokio::spawn(async move { gate.check(&tool, &input, &context).await });
+        loop {
+            if let Some((id, _)) = self.gate.recorder.facts().open_requests.first() {
+                return (task, id.clone());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn decision(&self, id: PermissionRequestId, decision: Decision) -> PermissionDecision {
+        PermissionDecision {
+            id,
+            decision,
+            scope: Scope::Once,
+            by: Racer::Person,
+            reason: None,
+            stop: true,
+            decided_at: Timestamp::from_millis(0),
+        }
+    }
+}
+
+fn denied(answer: GateAnswer, words: &str) {
+    let GateAnswer::Deny { text, .. } = answer else { panic!("allowed") };
+    assert!(text.contains(words), "{text}");
+}
+
+#[tokio::test]
+async fn one_decision_counts() {
+    let rig = Rig::new();
+    let (task, id) = rig.ask().await;
+    rig.gate.decided(rig.decision(id.clone(), Decision::Deny));
+    rig.gate.decided(rig.decision(id, Decision::Allow));
+    let answer = task.await.unwrap();
+    assert!(matches!(&answer, GateAnswer::Deny { stop: true, .. }));
+    denied(answer, "A person refused this call.");
+}
+
+#[tokio::test]
+async fn a_new_rule_or_mode_settles_what_waits() {
+    let rig = Rig::new();
+    let (task, _) = rig.ask().await;
+    // A rule about something else leaves it waiting, however often.
+    for _ in 0..5 {
+        rig.gate.add_rule(rule(RuleBehavior::Allow, "WebFetch")).unwrap();
+    }
+    tokio::task::yield_now().await;
+    assert!(!task.is_finished());
+    rig.gate.add_rule(rule(RuleBehavior::Deny, "Edit")).unwrap();
+    denied(task.await.unwrap(), "the deny rule `Edit`");
+    assert!(rig.gate.recorder.facts().open_requests.is_empty(), "it was withdrawn");
+
+    let rig = Rig::new();
+    let (task, _) = rig.ask().await;
+    rig.gate.set_mode(PermissionMode::BypassPermissions);
+    assert_eq!(task.await.unwrap(), GateAnswer::Allow);
+}
+
+#[tokio::test]
+async fn a_cancelled_call_withdraws_its_request() {
+    let rig = Rig::new();
+    let (task, id) = rig.ask().await;
+    rig.cancel.cancel();
+    denied(task.await.unwrap(), "cancelled");
+    assert!(rig.gate.recorder.facts().open_requests.is_empty());
+    rig.gate.decided(rig.decision(id, Decision::Allow));
+}
+
+#[tokio::test]
+async fn the_deadline_counts_only_while_the_server_is_there() {
+    let rig = Rig::new();
+    let (task, _) = rig.ask().await;
+    tokio::time::pause();
+    let pass = async |seconds| {
+        tokio::task::yield_now().await;
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        tokio::task::yield_now().await;
+    };
+    pass(100_000).await;
+    assert!(!task.is_finished(), "the server is away");
+    rig.link.send_replace(LinkState::Connected);
+    pass(500).await;
+    rig.link.send_replace(LinkState::Away);
+    pass(100_000).await;
+    rig.link.send_replace(LinkState::Connected);
+    pass(100).await;
+    assert!(!task.is_finished());
+    pass(20).await;
+    tokio::time::resume();
+    denied(task.await.unwrap(), TIMED_OUT);
+    assert!(rig.clock.worked() < Duration::from_secs(1_000), "the clock stood still");
+    rig.gate.recorder.append(Vec::new(), Durability::Now).await.unwrap();
+}
