@@ -14,7 +14,7 @@ mod error;
 mod http;
 mod images;
 mod models;
-//mod openai;
+mod openai;
 mod prices;
 mod sse;
 #[cfg(test)]
@@ -32,6 +32,7 @@ pub use endpoint::{EndpointError, KeySource, Profile, ResolvedEndpoint, resolve_
 pub use error::retry_after;
 pub use http::HttpClient;
 pub use models::DEFAULT_CONTEXT_WINDOW;
+pub use prices::TABLE_DATE;
 
 /// Why a model cannot be used at all.
 #[derive(Debug, thiserror::Error)]
@@ -96,14 +97,8 @@ pub fn connect_with(
 ) -> Result<Arc<dyn Model>, ConnectError> {
     Ok(match endpoint.api {
         ApiKind::Anthropic => Arc::new(anthropic::Anthropic::new(endpoint, key, client, options)?),
-        //ApiKind::Chat => Arc::new(openai::Chat::new(endpoint, key, client, options)?),
-        //ApiKind::Responses => Arc::new(openai::Responses::new(endpoint, key, client)?),
+        ApiKind::Chat => Arc::new(openai::Chat::new(endpoint, key, client, options)?),
+        ApiKind::Responses => Arc::new(openai::Responses::new(endpoint, key, client)?),
         ApiKind::Demo => Arc::new(DemoModel::new(endpoint)),
-        ApiKind::Chat | ApiKind::Responses => {
-            return Err(ConnectError::BaseUrl {
-                base_url: endpoint.base_url.clone(),
-                problem: "no client for this format yet".to_owned(),
-            });
-        }
     })
 }

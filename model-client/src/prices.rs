@@ -42,6 +42,9 @@ struct LongPrompt {
 static TABLE: LazyLock<Table> =
     LazyLock::new(|| toml::from_str(include_str!("prices.toml")).expect("a test reads the table in"));
 
+/// The day the price table was read from its source (the head of `prices.toml`).
+pub const TABLE_DATE: &str = "2026-11-30";
+
 /// What a call of this usage cost. `model` is the one that answered; when the table does not know it, the one
 /// that was asked counts.
 pub(crate) fn cost(endpoint: &ModelEndpoint, model: &str, usage: &Usage) -> Cost {
