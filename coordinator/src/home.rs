@@ -7,11 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use swarm_protocol::{
-    RunNumber, SessionId, WorkerId,
-    api::ServerFile,
-    process::ProcessIdentity,
-};
+use swarm_protocol::{RunNumber, SessionId, WorkerId, api::ServerFile, process::ProcessIdentity};
 
 /// A socket's path over this many bytes does not fit `sockaddr_un` everywhere (spec 1.4).
 const SOCKET_PATH_BYTES: usize = 100;
@@ -146,7 +142,8 @@ impl Home {
     /// Makes the home, 0700, and checks that it can be written.
     pub fn create(&self) -> Result<(), HomeError> {
         private_dir(&self.root)?;
-        for directory in [self.worktrees(), self.prompts(), self.root.join("projects"), self.root.join("tmp")] {
+        for directory in [self.worktrees(), self.prompts(), self.root.join("projects"), self.root.join("tmp")]
+        {
             private_dir(&directory)?;
         }
         let probe = self.root.join(".write-probe");
@@ -199,7 +196,9 @@ impl Home {
                     let linked = fs::hard_link(&aside, &path);
                     fs::remove_file(&aside).map_err(io_error(&aside))?;
                     match linked {
-                        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(&path)(error)),
+                        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                            return Err(io_error(&path)(error));
+                        }
                         _ => {}
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use swarm_protocol::{WorkerId, frame::Live};
+use swarm_protocol::{PermissionRequestId, Timestamp, WorkerId, frame::Live};
 
 /// The last news of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,10 @@ impl LiveTable {
             Live::ToolStarted { tool, summary, .. } => {
                 table.entry(worker_id.clone()).or_default().activity = format!("{tool} {summary}");
             }
-            Live::TextDelta { .. } | Live::ToolProgress { .. } | Live::ToolEnded { .. } | Live::Waiting { .. } => {}
+            Live::TextDelta { .. }
+            | Live::ToolProgress { .. }
+            | Live::ToolEnded { .. }
+            | Live::Waiting { .. } => {}
         }
     }
 
@@ -47,5 +50,25 @@ impl LiveTable {
         if let Ok(mut table) = self.0.lock() {
             table.remove(worker_id);
         }
+    }
+}
+
+/// When open permission requests run out, in wall time, for views. Kept by the sessions' actors.
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines(Mutex<HashMap<PermissionRequestId, Timestamp>>);
+
+impl Deadlines {
+    /// The deadline of a request, if its clock runs.
+    pub(crate) fn get(&self, id: &PermissionRequestId) -> Option<Timestamp> {
+        self.0.lock().ok()?.get(id).copied()
+    }
+
+    /// Sets or takes away a deadline.
+    pub(crate) fn set(&self, id: &PermissionRequestId, at: Option<Timestamp>) {
+        let Ok(mut deadlines) = self.0.lock() else { return };
+        match at {
+            Some(at) => deadlines.insert(id.clone(), at),
+            None => deadlines.remove(id),
+        };
     }
 }

@@ -155,7 +155,6 @@ pub(crate) struct HelloOrder {
     pub(crate) run: RunNumber,
     pub(crate) token: String,
     pub(crate) last_record: Option<RecordMark>,
-    pub(crate) process: ProcessIdentity,
     /// Where its frames go.
     pub(crate) frames: mpsc::Sender<ToWorker>,
     /// Which connection: a later one replaces an earlier.
@@ -166,10 +165,7 @@ pub(crate) struct HelloOrder {
 #[derive(Debug)]
 pub(crate) enum Welcome {
     /// It belongs here.
-    Welcome {
-        acknowledged: Option<RecordMark>,
-        keys: Keys,
-    },
+    Welcome { acknowledged: Option<RecordMark>, keys: Keys },
     /// It does not.
     Refused(String),
 }
@@ -188,7 +184,12 @@ pub(crate) enum Order {
     Interrupt(String, Reply<Result<Stopping, OrderError>>),
     End(Reply<Result<Stopping, OrderError>>),
     WorkerMessage(WorkerMessage, Reply<Result<WorkerMessaged, OrderError>>),
-    WorkerStop { to: String, reason: String, by_person: bool, reply: Reply<Result<Stopping, OrderError>> },
+    WorkerStop {
+        to: String,
+        reason: String,
+        by_person: bool,
+        reply: Reply<Result<Stopping, OrderError>>,
+    },
     PermissionMode(PermissionMode, Reply<Result<(), OrderError>>),
     Answer {
         id: PermissionRequestId,
@@ -204,24 +205,54 @@ pub(crate) enum Order {
     // ------------------------------------------------------------------ the coordinator's engine
     Transcript(Vec<RecordBody>, Reply<Result<(), StorageError>>),
     Drain(Reply<Vec<query_engine::ports::Incoming>>),
-    Roster(Reply<String>),
     Spawn(SpawnOrder, Reply<Result<Spawned, OrderError>>),
     EngineEnded(ExitReason),
     // ------------------------------------------------------------------ workers
     Hello(HelloOrder, Reply<Welcome>),
-    Record1 { worker_id: WorkerId, run: RunNumber, head: RecordHead, body: Option<Box<RecordBody>> },
+    Record1 {
+        worker_id: WorkerId,
+        run: RunNumber,
+        head: RecordHead,
+        body: Option<Box<RecordBody>>,
+    },
     WorkerWaits {
         worker_id: WorkerId,
         waiting_for: Option<swarm_protocol::WaitingFor>,
         cause: String,
     },
-    Disconnected { worker_id: WorkerId, connection: u64 },
+    Disconnected {
+        worker_id: WorkerId,
+        connection: u64,
+    },
     // ------------------------------------------------------------------ run tasks
-    WorktreeReady { worker_id: WorkerId, branch: Option<String>, notes: Vec<String> },
-    ProcessStarted { worker_id: WorkerId, run: RunNumber, keeper: ProcessIdentity, run_dir: std::path::PathBuf, token_sha256: String },
-    RunNotStarted { worker_id: WorkerId, run: RunNumber, problem: String },
-    ProcessGone { worker_id: WorkerId, run: RunNumber, exit: Option<ExitFile>, missed: Vec<(RecordHead, Option<Box<RecordBody>>)> },
-    RunFinished { worker_id: WorkerId, run: RunNumber, finished: Box<FinishedRun> },
+    WorktreeReady {
+        worker_id: WorkerId,
+        branch: Option<String>,
+        notes: Vec<String>,
+    },
+    ProcessStarted {
+        worker_id: WorkerId,
+        run: RunNumber,
+        keeper: ProcessIdentity,
+        run_dir: std::path::PathBuf,
+        token_sha256: String,
+    },
+    RunNotStarted {
+        worker_id: WorkerId,
+        run: RunNumber,
+        problem: String,
+    },
+    ProcessGone {
+        worker_id: WorkerId,
+        run: RunNumber,
+        exit: Option<ExitFile>,
+        missed: Vec<(RecordHead, Option<Box<RecordBody>>)>,
+    },
+    RunFinished {
+        worker_id: WorkerId,
+        run: RunNumber,
+        finished: Box<FinishedRun>,
+    },
     /// A place of the server became free.
     PlaceFree,
 }
@@ -287,4 +318,3 @@ pub(crate) fn title_of(prompt: &str) -> String {
     }
     title
 }
-

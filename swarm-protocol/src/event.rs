@@ -79,6 +79,10 @@ pub struct SessionSpec {
     pub home: PathBuf,
     /// What of the repository is not trusted and was ignored, one sentence each.
     pub untrusted: Vec<String>,
+    /// SHA-256 in hex of the coordinator's system prompt and tools, kept under `$SWARM_HOME/prompts/`: a
+    /// resume sends the same bytes.
+    #[serde(default)]
+    pub prefix_sha256: String,
 }
 
 /// A request of the coordinator that carries entries.

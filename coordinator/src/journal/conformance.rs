@@ -58,6 +58,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
         environment: Default::default(),
         home: PathBuf::from("/home/me"),
         untrusted: vec![],
+        prefix_sha256: String::new(),
     }
 }
 

@@ -4,11 +4,9 @@
 //! same. Nothing here decides; what follows from the state is decided in `actor`, `verdict` and
 //! `workers::lifecycle`.
 
-use std::path::PathBuf;
-
 use swarm_protocol::{
-    Block, CommandId, ExitReason, Message, MessageId, PermissionRequestId, RunNumber, Seq, SessionId, SessionState,
-    TaskId, Timestamp, ToolUseId, Usage, Verdict, WaitingFor, WorkerId, WorkerStatus,
+    Block, CommandId, ExitReason, Message, MessageId, PermissionRequestId, RunNumber, Seq, SessionId,
+    SessionState, TaskId, Timestamp, ToolUseId, Usage, Verdict, WaitingFor, WorkerId, WorkerStatus,
     api::{ConversationItem, LedgerStep, StatusChange},
     event::{Event, EventLine, SentEntry, SessionSpec},
     frame::{Command, RecordMark},
@@ -73,7 +71,6 @@ pub(crate) struct RunModel {
 pub(crate) struct ProcessModel {
     pub(crate) run: RunNumber,
     pub(crate) keeper: ProcessIdentity,
-    pub(crate) run_dir: PathBuf,
     pub(crate) token_sha256: String,
 }
 
@@ -171,9 +168,7 @@ pub(crate) struct FifoEntry {
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingMessage {
     pub(crate) id: MessageId,
-    pub(crate) task_id: TaskId,
     pub(crate) text: String,
-    pub(crate) seq: Seq,
 }
 
 /// A request of the coordinator whose turn is not committed.
@@ -380,20 +375,20 @@ impl SessionModel {
                         at,
                     });
                 }
-                self.push_item(ConversationItem::Verdict { seq, at, verdict: *verdict, reasons: reasons.clone() });
+                self.push_item(ConversationItem::Verdict {
+                    seq,
+                    at,
+                    verdict: *verdict,
+                    reasons: reasons.clone(),
+                });
             }
             Event::TaskCallback { task_id, .. } => {
                 if let Some(task) = self.tasks.iter_mut().find(|task| task.id == *task_id) {
                     task.callback_owed = false;
                 }
             }
-            Event::MessageQueued { message_id, task_id, text } => {
-                self.waiting_messages.push(WaitingMessage {
-                    id: *message_id,
-                    task_id: *task_id,
-                    text: text.clone(),
-                    seq,
-                });
+            Event::MessageQueued { message_id, text, .. } => {
+                self.waiting_messages.push(WaitingMessage { id: *message_id, text: text.clone() });
                 self.push_item(ConversationItem::Person { seq, at, text: text.clone() });
             }
             Event::CoordinatorRequest { request, entries, messages, blocks, .. } => {
@@ -567,19 +562,18 @@ impl SessionModel {
                 self.push_item(ConversationItem::Coordinator { seq, at, text });
             }
             for (id, name, input) in message.tool_uses() {
-                let worker_id = self
-                    .workers
-                    .iter()
-                    .find(|worker| &worker.tool_use_id == id)
-                    .map(|worker| worker.spec.id.clone())
-                    .or_else(|| {
-                        let named = input.get("to").or_else(|| input.get("task_id"))?.as_str()?;
-                        let found = self
-                            .workers
-                            .iter()
-                            .find(|worker| worker.spec.id.as_str() == named || worker.spec.name == named)?;
-                        Some(found.spec.id.clone())
-                    });
+                let worker_id =
+                    self.workers
+                        .iter()
+                        .find(|worker| &worker.tool_use_id == id)
+                        .map(|worker| worker.spec.id.clone())
+                        .or_else(|| {
+                            let named = input.get("to").or_else(|| input.get("task_id"))?.as_str()?;
+                            let found = self.workers.iter().find(|worker| {
+                                worker.spec.id.as_str() == named || worker.spec.name == named
+                            })?;
+                            Some(found.spec.id.clone())
+                        });
                 let is_error = results.is_some_and(|results| {
                     results.content.iter().any(|block| {
                         matches!(block, Block::ToolResult { tool_use_id, is_error: true, .. } if tool_use_id == id)
@@ -680,11 +674,10 @@ impl WorkerModel {
                     self.merged_into = None;
                 }
             }
-            Event::WorkerProcess { run, keeper, run_dir, token_sha256, .. } => {
+            Event::WorkerProcess { run, keeper, token_sha256, .. } => {
                 self.process = Some(ProcessModel {
                     run: *run,
                     keeper: keeper.clone(),
-                    run_dir: run_dir.clone(),
                     token_sha256: token_sha256.clone(),
                 });
             }

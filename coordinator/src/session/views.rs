@@ -3,8 +3,8 @@
 use swarm_protocol::{
     ExitReason, SessionState, Timestamp, Usage, WaitingFor, WorkerStatus,
     api::{
-        ConversationItem, ExplainView, LedgerEntry, PermissionView, RunView, SessionDetail, SessionView, TaskStatus,
-        TaskView, UnreadMessage, WorkerDetail, WorkerView,
+        ConversationItem, ExplainView, LedgerEntry, PermissionView, RunView, SessionDetail, SessionView,
+        TaskStatus, TaskView, UnreadMessage, WorkerDetail, WorkerView,
     },
     frame::Command,
     notification::Doubt,
@@ -43,7 +43,8 @@ pub(crate) fn worker_view(
         (WorkerStatus::Running | WorkerStatus::Starting, Some(live)) => live.activity.clone(),
         _ => String::new(),
     };
-    let unread = worker.commands.iter().filter(|pending| matches!(pending.command, Command::Message { .. })).count();
+    let unread =
+        worker.commands.iter().filter(|pending| matches!(pending.command, Command::Message { .. })).count();
     WorkerView {
         id: worker.spec.id.clone(),
         name: worker.spec.name.clone(),
@@ -78,7 +79,11 @@ pub(crate) fn worker_view(
         worktree_exists: worker.worktree_exists,
         port_base: worker.spec.port_base,
         sandbox_tier: worker.sandbox_tier,
-        pid: worker.process.as_ref().filter(|_| worker.status.takes_place()).map(|process| process.keeper.pid),
+        pid: worker
+            .process
+            .as_ref()
+            .filter(|_| worker.status.takes_place())
+            .map(|process| process.keeper.pid),
         restarts: worker.last_run().map_or(0, |run| run.restarts),
         merged_into: worker.merged_into.clone(),
         discarded: worker.kept_ref.is_some(),
@@ -88,7 +93,11 @@ pub(crate) fn worker_view(
         spawned_at: worker.spawned_at,
         updated_at: worker.updated_at,
         ended_at: worker.ended_at.filter(|_| worker.status.is_ended()),
-        age_ms: worker.ended_at.filter(|_| worker.status.is_ended()).unwrap_or(now).millis_since(worker.spawned_at),
+        age_ms: worker
+            .ended_at
+            .filter(|_| worker.status.is_ended())
+            .unwrap_or(now)
+            .millis_since(worker.spawned_at),
     }
 }
 
@@ -163,7 +172,9 @@ pub(crate) fn task_view(model: &SessionModel, task: &TaskModel, now: Timestamp) 
         verdict: finished.map(|finished| finished.verdict),
         reasons: finished.map(|finished| finished.reasons.clone()).unwrap_or_default(),
         exit_reason: finished.map(|finished| finished.exit_reason.code().to_owned()),
-        exit_detail: finished.map(|finished| finished.exit_reason.detail()).filter(|detail| !detail.is_null()),
+        exit_detail: finished
+            .map(|finished| finished.exit_reason.detail())
+            .filter(|detail| !detail.is_null()),
         text: finished.map(|finished| finished.text.clone()),
         workers: model
             .workers
@@ -263,7 +274,12 @@ pub(crate) fn worker_detail(model: &SessionModel, worker: &WorkerModel, extras: 
         prompt: worker.spec.prompt.clone(),
         result: worker.runs.iter().rev().find_map(|run| run.end.as_ref()).map(|end| end.result.clone()),
         outcome: worker.outcome().cloned(),
-        ledger: model.fifo.iter().filter(|entry| &entry.notification.key.worker_id == id).map(ledger_entry).collect(),
+        ledger: model
+            .fifo
+            .iter()
+            .filter(|entry| &entry.notification.key.worker_id == id)
+            .map(ledger_entry)
+            .collect(),
         permission,
         todo: Vec::new(),
         unread: worker
@@ -294,7 +310,12 @@ pub(crate) fn explain(model: &SessionModel, worker: &WorkerModel, now: Timestamp
                 outcome: run.outcome.clone(),
             })
             .collect(),
-        ledger: model.fifo.iter().filter(|entry| &entry.notification.key.worker_id == id).map(ledger_entry).collect(),
+        ledger: model
+            .fifo
+            .iter()
+            .filter(|entry| &entry.notification.key.worker_id == id)
+            .map(ledger_entry)
+            .collect(),
         permissions: model
             .permissions
             .iter()

@@ -46,7 +46,9 @@ pub(crate) fn next(
     let status = match (from, event) {
         (Pending, LifeEvent::PlaceFree) => Starting,
         (Starting | Running | Waiting, LifeEvent::Works) => Running,
-        (Starting | Running | Waiting, LifeEvent::Waits(waiting_for)) => return Ok((Waiting, Some(waiting_for))),
+        (Starting | Running | Waiting, LifeEvent::Waits(waiting_for)) => {
+            return Ok((Waiting, Some(waiting_for)));
+        }
         (Starting | Running | Waiting, LifeEvent::StartedAgain) => Starting,
         // A queued worker that is stopped, or whose worktree cannot be made, ends without a process.
         (Pending | Starting | Running | Waiting, LifeEvent::RunEnded) => Finishing,
@@ -74,9 +76,13 @@ mod tests {
 
     #[test]
     fn g19_every_state_with_a_run_reaches_an_end() {
-        for from in [WorkerStatus::Pending, WorkerStatus::Starting, WorkerStatus::Running, WorkerStatus::Waiting] {
+        for from in
+            [WorkerStatus::Pending, WorkerStatus::Starting, WorkerStatus::Running, WorkerStatus::Waiting]
+        {
             let (finishing, _) = next(from, LifeEvent::RunEnded).unwrap();
-            for status in [NotificationStatus::Completed, NotificationStatus::Failed, NotificationStatus::Aborted] {
+            for status in
+                [NotificationStatus::Completed, NotificationStatus::Failed, NotificationStatus::Aborted]
+            {
                 let (ended, _) = next(finishing, LifeEvent::Established(status)).unwrap();
                 assert!(ended.is_ended());
                 assert_eq!(next(ended, LifeEvent::Revived).unwrap().0, WorkerStatus::Pending);
@@ -87,7 +93,9 @@ mod tests {
     #[test]
     fn an_ended_worker_is_woken_by_a_message_only() {
         for ended in [WorkerStatus::Completed, WorkerStatus::Failed, WorkerStatus::Aborted] {
-            for event in [LifeEvent::Works, LifeEvent::RunEnded, LifeEvent::PlaceFree, LifeEvent::StartedAgain] {
+            for event in
+                [LifeEvent::Works, LifeEvent::RunEnded, LifeEvent::PlaceFree, LifeEvent::StartedAgain]
+            {
                 assert!(next(ended, event).is_err());
             }
         }

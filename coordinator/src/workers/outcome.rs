@@ -86,7 +86,8 @@ fn doubts(outcome: &Outcome, end: &RunEnd, expects: Expects, check_command: Opti
     };
     // Without an edit in this run, whatever it ran speaks about the tree as it is.
     let relevant = if end.edited { after_edit } else { &end.commands[..] };
-    let verified = relevant.iter().any(|run| run.exit_code == Some(0) && is_runner(&run.command, check_command));
+    let verified =
+        relevant.iter().any(|run| run.exit_code == Some(0) && is_runner(&run.command, check_command));
     let mut doubts = Vec::new();
     let mut doubt = |applies: bool, doubt: Doubt| {
         if applies {
@@ -94,7 +95,10 @@ fn doubts(outcome: &Outcome, end: &RunEnd, expects: Expects, check_command: Opti
         }
     };
     doubt(
-        expects == Expects::Changes && outcome.commits.is_empty() && outcome.files.is_empty() && outcome.dirty.is_empty(),
+        expects == Expects::Changes
+            && outcome.commits.is_empty()
+            && outcome.files.is_empty()
+            && outcome.dirty.is_empty(),
         Doubt::NoChange,
     );
     doubt(outcome.check == CheckResult::Failed, Doubt::CheckFailed);
@@ -120,7 +124,9 @@ fn is_runner(command: &str, check_command: Option<&str>) -> bool {
         let last = part.rsplit('|').next().unwrap_or(part);
         let words: Vec<&str> = last
             .split_whitespace()
-            .skip_while(|word| word.contains('=') || matches!(*word, "time" | "env" | "timeout" | "nice" | "command"))
+            .skip_while(|word| {
+                word.contains('=') || matches!(*word, "time" | "env" | "timeout" | "nice" | "command")
+            })
             .collect();
         // `timeout 60 pytest`: the number after the wrapper.
         let words = match words.split_first() {
@@ -139,7 +145,8 @@ fn claims_success(result: &str) -> bool {
     let text = result.to_lowercase();
     RUNNERS.claims.iter().any(|claim| {
         text.match_indices(claim.as_str()).any(|(at, _)| {
-            let before: String = text[..at].chars().rev().take(24).collect::<Vec<_>>().into_iter().rev().collect();
+            let before: String =
+                text[..at].chars().rev().take(24).collect::<Vec<_>>().into_iter().rev().collect();
             let sentence = before.rsplit(['.', '\n', ';']).next().unwrap_or(&before);
             !RUNNERS.negations.iter().any(|negation| sentence.contains(negation.as_str()))
         })
@@ -235,14 +242,24 @@ mod tests {
             GitFacts { dirty: vec!["a".to_owned()], ..GitFacts::default() },
             &[Doubt::LeftDirty],
         );
-        check(&end("All tests pass.", true, vec![], 0), Expects::Changes, changed(), &[Doubt::UnverifiedClaim]);
+        check(
+            &end("All tests pass.", true, vec![], 0),
+            Expects::Changes,
+            changed(),
+            &[Doubt::UnverifiedClaim],
+        );
     }
 
     #[test]
     fn a_claim_is_verified_by_a_known_runner_after_the_last_edit_only() {
         let pytest = || vec![command("cd api && python3 -m pytest -q", 0)];
         check(&end("All tests pass.", true, pytest(), 1), Expects::Changes, changed(), &[]);
-        check(&end("All tests pass.", true, pytest(), 0), Expects::Changes, changed(), &[Doubt::UnverifiedClaim]);
+        check(
+            &end("All tests pass.", true, pytest(), 0),
+            Expects::Changes,
+            changed(),
+            &[Doubt::UnverifiedClaim],
+        );
         let failed = vec![command("pytest", 1)];
         let both = [Doubt::LastCommandFailed, Doubt::UnverifiedClaim];
         check(&end("All tests pass.", true, failed, 1), Expects::Changes, changed(), &both);
@@ -275,7 +292,13 @@ mod tests {
 
     #[test]
     fn wrappers_and_assignments_are_looked_through() {
-        for line in ["CI=1 npm test", "timeout 60 pytest -q", "env A=b cargo test --workspace", "make", "cd x; go test ./..."] {
+        for line in [
+            "CI=1 npm test",
+            "timeout 60 pytest -q",
+            "env A=b cargo test --workspace",
+            "make",
+            "cd x; go test ./...",
+        ] {
             assert!(is_runner(line, None), "{line}");
         }
         for line in ["makeup", "cat pytest", "npm install", "cargo testify"] {

@@ -1,0 +1,124 @@
+//! The HTTP API: parse, send an order to the owner of the state, map its answer. No logic stands here.
+//!
+//! `auth` says who may call, `problem` maps errors to codes, one file per resource holds the handlers, `sse`
+//! the streams, `assets` the dashboard. OpenAPI is made from the same handlers.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tower_http::{catch_panic::CatchPanicLayer, set_header::SetResponseHeaderLayer, timeout::TimeoutLayer};
+use utoipa::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::server::Shared;
+
+pub(crate) use auth::Logins;
+
+mod assets;
+mod auth;
+mod json;
+mod metrics;
+mod permissions;
+pub(crate) mod problem;
+mod server;
+mod sessions;
+mod sse;
+mod tasks;
+mod workers;
+
+/// The largest body, in bytes: a prompt of a megabyte and its surroundings.
+const BODY_LIMIT: usize = 4 * 1024 * 1024;
+
+/// How long a call may take, streams aside. A merge with a check is the longest.
+const CALL_LIMIT: Duration = Duration::from_secs(600);
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "swarm", description = "Parallel work of many agents on git repositories."),
+    components(schemas(swarm_protocol::event::Event, swarm_protocol::api::Problem,))
+)]
+struct Document;
+
+fn api() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::new()
+        .routes(routes!(tasks::create))
+        .routes(routes!(tasks::show))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::show, sessions::end))
+        .routes(routes!(sessions::message))
+        .routes(routes!(sessions::interrupt))
+        .routes(routes!(sessions::resume))
+        .routes(routes!(sessions::permission_mode))
+        .routes(routes!(sessions::compact))
+        .routes(routes!(sse::session_events))
+        .routes(routes!(sse::all_events))
+        .routes(routes!(workers::list))
+        .routes(routes!(workers::show))
+        .routes(routes!(workers::transcript))
+        .routes(routes!(workers::diff))
+        .routes(routes!(workers::snapshots))
+        .routes(routes!(workers::message))
+        .routes(routes!(workers::stop))
+        .routes(routes!(workers::merge))
+        .routes(routes!(workers::discard))
+        .routes(routes!(workers::restore))
+        .routes(routes!(workers::explain))
+        .routes(routes!(workers::terminal))
+        .routes(routes!(workers::comments))
+        .routes(routes!(permissions::list))
+        .routes(routes!(permissions::answer))
+        .routes(routes!(server::info))
+        .routes(routes!(server::overview))
+        .routes(routes!(server::cost))
+        .routes(routes!(server::config))
+        .routes(routes!(server::nodes))
+        .routes(routes!(server::search))
+        .routes(routes!(server::gc))
+        .routes(routes!(server::trust_show, server::trust_agree))
+        .routes(routes!(server::login_code))
+        .routes(routes!(server::stop))
+}
+
+/// Everything the server answers.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    let (api, document) =
+        OpenApiRouter::with_openapi(Document::openapi()).nest("/api/v1", api()).split_for_parts();
+    let guarded = api
+        .route("/metrics", get(metrics::show))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&shared), auth::require))
+        .route("/api/v1/login", axum::routing::post(auth::login))
+        .route("/api/v1/logout", axum::routing::post(auth::logout));
+    let header = |name: HeaderName, value: &'static str| {
+        SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value))
+    };
+    guarded
+        .route("/openapi.json", get(move || async move { Json(document) }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .fallback(assets::serve)
+        .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, CALL_LIMIT))
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), auth::check_host))
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), metrics::count))
+        .layer(CatchPanicLayer::new())
+        .layer(header(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .layer(header(header::REFERRER_POLICY, "no-referrer"))
+        .layer(header(header::X_FRAME_OPTIONS, "DENY"))
+        .with_state(shared)
+}
+
+/// Ready when the journal answers.
+async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    use crate::journal::Journal as _;
+    match shared.journal.position().await {
+        Ok(_) => "ready\n".into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
+}

@@ -1,0 +1,473 @@
+//! The actor of one session: takes orders one by one, appends what they mean, and then lets follow what
+//! follows from the state ([`Actor::settle`], level-triggered, so that no wake-up can be lost).
+
+use std::{collections::HashMap, sync::Arc};
+
+use swarm_protocol::{
+    ExitReason, PermissionRequestId, Seq, SessionId, SessionState, WorkerId, WorkerStatus,
+    event::{Event, EventLine, SentEntry},
+    frame::ToWorker,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Duration, Instant, sleep_until},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{
+    KeyRing, ORDER_QUEUE, Order, OrderError, SessionHandle, engine, model::SessionModel, verdict, views,
+};
+use crate::{
+    clock,
+    desk::Desk,
+    journal::{AppendError, Journal as _},
+    server::{Place, Shared},
+    workers::lifecycle::{self, LifeEvent},
+};
+
+mod coordinator;
+mod people;
+mod workers;
+
+/// Orders taken up at once: records that wait together share one append.
+const BATCH: usize = 64;
+
+/// How long a stopped worker may take to commit and end before its keeper is told to end it.
+const STOP_GRACE: Duration = Duration::from_secs(20);
+
+/// A running loop of the coordinator.
+struct EngineTask {
+    interrupt: CancellationToken,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// A worker's link.
+struct Connection {
+    number: u64,
+    frames: mpsc::Sender<ToWorker>,
+}
+
+/// What the last drain handed to the engine; it becomes the entries of the next request.
+#[derive(Default)]
+struct Drained {
+    entries: Vec<SentEntry>,
+    messages: Vec<swarm_protocol::MessageId>,
+}
+
+pub(crate) struct Actor {
+    shared: Arc<Shared>,
+    model: SessionModel,
+    keys: KeyRing,
+    handle: SessionHandle,
+    engine: Option<EngineTask>,
+    connections: HashMap<WorkerId, Connection>,
+    run_tasks: HashMap<WorkerId, AbortOnDropHandle<()>>,
+    places: HashMap<WorkerId, Place>,
+    stop_deadlines: HashMap<WorkerId, Instant>,
+    desk: Desk,
+    drained: Drained,
+    /// When the coordinator is woken for what waits; a burst is drained together.
+    wake_at: Option<Instant>,
+    /// The loop ended otherwise than completed: it is not begun again before something new comes.
+    blocked: bool,
+    /// A person interrupted the session: workers' ends do not wake the coordinator.
+    interrupted: bool,
+    /// The journal failed for this session: nothing more is taken.
+    broken: Option<String>,
+}
+
+/// Starts the actor of a loaded session.
+pub(crate) fn spawn(
+    shared: Arc<Shared>,
+    model: SessionModel,
+    keys: KeyRing,
+) -> (SessionHandle, AbortOnDropHandle<()>) {
+    let (orders, receiver) = mpsc::channel(ORDER_QUEUE);
+    let handle = SessionHandle { id: model.id, orders };
+    let actor = Actor {
+        desk: Desk::new(model.permissions.iter().filter(|permission| permission.is_open()).map(
+            |permission| {
+                (permission.request.id.clone(), Duration::from_millis(permission.request.timeout_ms))
+            },
+        )),
+        // A coordinator that crashed goes on; one that ended badly waits for news, as before the restart.
+        blocked: model.exit.as_ref().is_some_and(|exit| *exit != ExitReason::Completed),
+        interrupted: false,
+        shared,
+        model,
+        keys,
+        handle: handle.clone(),
+        engine: None,
+        connections: HashMap::new(),
+        run_tasks: HashMap::new(),
+        places: HashMap::new(),
+        stop_deadlines: HashMap::new(),
+        drained: Drained::default(),
+        wake_at: None,
+        broken: None,
+    };
+    let task = AbortOnDropHandle::new(tokio::spawn(actor.run(receiver)));
+    (handle, task)
+}
+
+impl Actor {
+    async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+        if let Err(error) = self.recover().await {
+            tracing::error!(session.id = %self.model.id, %error, "failed to recover a session");
+        }
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            if let Err(error) = self.settle().await {
+                self.note_failure(&error);
+            }
+            let deadline = self.next_deadline();
+            // Nothing is lost when a branch does not win: orders stay queued, deadlines are looked at again.
+            tokio::select! {
+                () = self.shared.shutdown.cancelled() => break,
+                taken = orders.recv_many(&mut batch, BATCH) => {
+                    if taken == 0 {
+                        break;
+                    }
+                }
+                () = sleep_until(deadline.unwrap_or_else(far_away)), if deadline.is_some() => {}
+            }
+            self.take(&mut batch).await;
+            if let Err(error) = self.pass_deadlines().await {
+                self.note_failure(&error);
+            }
+        }
+        // The loop of the coordinator is dropped with `self`; what it had not committed is repeated after the
+        // next start. Workers go on by themselves.
+    }
+
+    /// Takes up a batch of orders; records that stand together are appended together.
+    async fn take(&mut self, batch: &mut Vec<Order>) {
+        let mut records = Vec::new();
+        for order in batch.drain(..) {
+            match order {
+                Order::Record1 { worker_id, run, head, body } => records.push((worker_id, run, head, body)),
+                other => {
+                    self.take_records(std::mem::take(&mut records)).await;
+                    self.obey(other).await;
+                }
+            }
+        }
+        self.take_records(records).await;
+    }
+
+    async fn obey(&mut self, order: Order) {
+        // Who asked may be gone: an answer that nobody takes is no error.
+        match order {
+            Order::Submit(submit, reply) => drop(reply.send(self.submit(submit).await)),
+            Order::Interrupt(reason, reply) => drop(reply.send(self.interrupt(&reason).await)),
+            Order::End(reply) => drop(reply.send(self.end().await)),
+            Order::WorkerMessage(message, reply) => drop(reply.send(self.message_worker(message).await)),
+            Order::WorkerStop { to, reason, by_person, reply } => {
+                drop(reply.send(self.stop_named(&to, &reason, by_person).await));
+            }
+            Order::PermissionMode(mode, reply) => drop(reply.send(self.set_permission_mode(mode).await)),
+            Order::Answer { id, answer, by, reply } => drop(reply.send(self.answer(&id, answer, by).await)),
+            Order::Resume(keys, reply) => drop(reply.send(self.resume(keys).await)),
+            Order::Read(read) => read(&self.model),
+            Order::Record(events, reply) => drop(reply.send(self.append(events).await)),
+            Order::Transcript(bodies, reply) => drop(reply.send(self.transcript(bodies).await)),
+            Order::Drain(reply) => drop(reply.send(self.drain())),
+            Order::Spawn(spawn, reply) => drop(reply.send(self.spawn_worker(spawn).await)),
+            Order::EngineEnded(exit) => self.engine_ended(exit).await,
+            Order::Hello(hello, reply) => {
+                let welcome = self.hello(hello).await;
+                drop(reply.send(welcome));
+            }
+            Order::WorkerWaits { worker_id, waiting_for, cause } => {
+                self.worker_waits(&worker_id, waiting_for, cause).await;
+            }
+            Order::Disconnected { worker_id, connection } => self.disconnected(&worker_id, connection),
+            Order::WorktreeReady { worker_id, branch, notes } => {
+                self.worktree_ready(&worker_id, branch, notes).await
+            }
+            Order::ProcessStarted { worker_id, run, keeper, run_dir, token_sha256 } => {
+                self.process_started(&worker_id, run, keeper, run_dir, token_sha256).await;
+            }
+            Order::RunNotStarted { worker_id, run, problem } => {
+                self.run_not_started(&worker_id, run, problem).await;
+            }
+            Order::ProcessGone { worker_id, run, exit, missed } => {
+                self.process_gone(&worker_id, run, exit, missed).await;
+            }
+            Order::RunFinished { worker_id, run, finished } => {
+                self.run_finished(&worker_id, run, *finished).await
+            }
+            Order::PlaceFree => {}
+            // Taken up in `take`.
+            Order::Record1 { .. } => {}
+        }
+    }
+
+    fn id(&self) -> SessionId {
+        self.model.id
+    }
+
+    /// Appends events and applies them. The view of a worker is put into its state event, so that readers
+    /// need no registry.
+    async fn append(&mut self, mut events: Vec<Event>) -> Result<(), OrderError> {
+        if let Some(problem) = &self.broken {
+            return Err(OrderError::Storage(problem.clone()));
+        }
+        if events.is_empty() {
+            return Ok(());
+        }
+        let at = clock::now();
+        self.fill_views(&mut events, at);
+        match self.shared.journal.append(self.id(), self.model.seq, events, at).await {
+            Ok(lines) => {
+                for line in lines {
+                    self.model.apply(&line);
+                }
+                Ok(())
+            }
+            Err(AppendError::Stale { .. }) => {
+                tracing::error!(session.id = %self.id(), "another server appended to this session; it is left to it");
+                self.broken = Some("another server owns this session".to_owned());
+                Err(OrderError::Gone(self.id()))
+            }
+            Err(AppendError::Storage(fault)) => {
+                let chain = error_chain(&fault);
+                tracing::error!(session.id = %self.id(), error = %chain, "failed to append to the journal");
+                Err(OrderError::Storage(chain))
+            }
+        }
+    }
+
+    fn fill_views(&self, events: &mut [Event], at: swarm_protocol::Timestamp) {
+        if !events.iter().any(|event| matches!(event, Event::WorkerState { .. })) {
+            return;
+        }
+        // A copy that is ahead by the events before each state event.
+        let mut ahead = self.model.clone();
+        for (offset, event) in events.iter_mut().enumerate() {
+            let seq = Seq(self.model.seq.0 + 1 + offset as u64);
+            let line = EventLine {
+                seq: Some(seq),
+                at,
+                session_id: Some(self.model.id),
+                position: None,
+                event: event.clone(),
+            };
+            ahead.apply(&line);
+            if let Event::WorkerState { worker_id, worker, .. } = event
+                && let Some(found) = ahead.worker(worker_id)
+            {
+                let live = self.shared.live.get(worker_id);
+                *worker = Some(Box::new(views::worker_view(&ahead, found, live.as_ref(), at)));
+            }
+        }
+    }
+
+    /// The event that moves a worker, or none when the step does not fit its state.
+    fn step(&self, worker_id: &WorkerId, event: LifeEvent, reason: impl Into<String>) -> Option<Event> {
+        let from = self.model.worker(worker_id)?.status;
+        self.step_from(worker_id, from, event, reason)
+    }
+
+    fn step_from(
+        &self,
+        worker_id: &WorkerId,
+        from: WorkerStatus,
+        event: LifeEvent,
+        reason: impl Into<String>,
+    ) -> Option<Event> {
+        match lifecycle::next(from, event) {
+            Ok((status, waiting_for)) => Some(Event::WorkerState {
+                worker_id: worker_id.clone(),
+                from,
+                status,
+                waiting_for,
+                position: None,
+                reason: reason.into(),
+                worker: None,
+            }),
+            Err(illegal) => {
+                tracing::debug!(session.id = %self.id(), worker.id = %worker_id, %illegal, "a step was not taken");
+                None
+            }
+        }
+    }
+
+    fn note_failure(&self, error: &OrderError) {
+        tracing::error!(session.id = %self.id(), %error, "a session could not go on");
+    }
+
+    // ------------------------------------------------------------------------------- what follows
+
+    /// What follows from the state as it is. Called after every batch of orders.
+    async fn settle(&mut self) -> Result<(), OrderError> {
+        if self.broken.is_some() {
+            return Ok(());
+        }
+        self.tell_deadlines();
+        self.fill_places().await?;
+        self.wake_coordinator().await?;
+        self.finish_task().await?;
+        self.set_state().await
+    }
+
+    /// Begins the loop when something waits for the coordinator.
+    async fn wake_coordinator(&mut self) -> Result<(), OrderError> {
+        if self.engine.is_some()
+            || self.blocked
+            || self.interrupted
+            || self.model.state == SessionState::Ended
+        {
+            return Ok(());
+        }
+        if !self.model.wakes() {
+            self.wake_at = None;
+            return Ok(());
+        }
+        let window = Duration::from_millis(self.model.spec.notification_window_ms);
+        let due = *self.wake_at.get_or_insert_with(|| Instant::now() + window);
+        if Instant::now() < due {
+            return Ok(());
+        }
+        self.wake_at = None;
+        match engine::start(&self.shared, &self.model, &self.keys, &self.handle) {
+            Ok((interrupt, task)) => {
+                if self.model.open_task().is_none() {
+                    // News of a worker that a person woke after its task had its verdict.
+                    self.open_task("news of a worker".to_owned(), false, None, Vec::new()).await?;
+                }
+                self.engine = Some(EngineTask { interrupt, _task: task });
+                Ok(())
+            }
+            Err(engine::StartError::NoKey { endpoint }) => {
+                self.blocked = true;
+                self.append(vec![Event::SessionState {
+                    state: SessionState::Waiting,
+                    waiting_for: Some("key".to_owned()),
+                    reason: format!(
+                        "no key for {endpoint} is at hand; swarm resume {} supplies one",
+                        self.id().short()
+                    ),
+                }])
+                .await
+            }
+            Err(engine::StartError::Other(problem)) => {
+                self.engine_ended(ExitReason::ModelError {
+                    error: "not_configured".to_owned(),
+                    message: problem,
+                    retry_at: None,
+                })
+                .await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the open task its verdict when nothing runs and nothing waits.
+    async fn finish_task(&mut self) -> Result<(), OrderError> {
+        let waits_for_key = self.model.waiting_for.as_deref() == Some("key");
+        if self.engine.is_some() || self.model.workers_live() || waits_for_key {
+            return Ok(());
+        }
+        if self.model.wakes() && !self.blocked && !self.interrupted {
+            return Ok(());
+        }
+        let Some(task) = self.model.open_task() else { return Ok(()) };
+        let task_id = task.id;
+        // A person who interrupted before the loop ever ran leaves it without an end of its own.
+        let exit = match (&self.model.exit, self.interrupted) {
+            (Some(exit), _) => exit.clone(),
+            (None, true) => ExitReason::AbortedStreaming,
+            (None, false) => return Ok(()),
+        };
+        let (verdict, reasons) = verdict::verdict(&self.model, task_id, &exit);
+        let text = self.model.final_text();
+        self.append(vec![Event::TaskFinished { task_id, verdict, reasons, exit_reason: exit, text }]).await?;
+        self.deliver_callback(task_id);
+        Ok(())
+    }
+
+    fn deliver_callback(&self, task_id: swarm_protocol::TaskId) {
+        if self.model.task(task_id).is_some_and(|task| task.callback_owed) {
+            crate::callback::deliver(&self.shared, &self.model, task_id, &self.handle);
+        }
+    }
+
+    /// Keeps the session's state true to what goes on.
+    async fn set_state(&mut self) -> Result<(), OrderError> {
+        if self.model.state == SessionState::Ended {
+            return Ok(());
+        }
+        if self.model.waiting_for.as_deref() == Some("key") && self.engine.is_none() && self.blocked {
+            return Ok(());
+        }
+        let (state, reason) = if self.engine.is_some() || self.wake_at.is_some() {
+            (SessionState::Active, "the coordinator has a turn")
+        } else if self.model.workers_live() {
+            (SessionState::Waiting, "workers run")
+        } else {
+            (SessionState::Idle, "nothing runs and nothing is queued")
+        };
+        if state == self.model.state && self.model.waiting_for.is_none() {
+            return Ok(());
+        }
+        self.append(vec![Event::SessionState { state, waiting_for: None, reason: reason.to_owned() }]).await
+    }
+
+    // ------------------------------------------------------------------------------- deadlines
+
+    /// Tells views when open requests run out.
+    fn tell_deadlines(&mut self) {
+        let now = Instant::now();
+        let wall = clock::now();
+        for id in self.desk.changed() {
+            let left = self.desk.left(&id, now);
+            let at = left.map(|left| wall.plus_millis(i64::try_from(left.as_millis()).unwrap_or(i64::MAX)));
+            self.shared.deadlines.set(&id, at);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let stops = self.stop_deadlines.values().copied();
+        self.wake_at.into_iter().chain(self.desk.next_deadline()).chain(stops).min()
+    }
+
+    async fn pass_deadlines(&mut self) -> Result<(), OrderError> {
+        let now = Instant::now();
+        let overdue: Vec<PermissionRequestId> = self.desk.overdue(now);
+        for id in overdue {
+            self.time_out(&id).await?;
+        }
+        let stops: Vec<WorkerId> = self
+            .stop_deadlines
+            .iter()
+            .filter(|(_, deadline)| **deadline <= now)
+            .map(|(worker_id, _)| worker_id.clone())
+            .collect();
+        for worker_id in stops {
+            self.stop_deadlines.remove(&worker_id);
+            self.end_keeper(&worker_id);
+        }
+        Ok(())
+    }
+}
+
+/// A moment that does not come.
+fn far_away() -> Instant {
+    Instant::now() + Duration::from_secs(86_400)
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

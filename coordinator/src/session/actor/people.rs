@@ -1,0 +1,314 @@
+//! What people ask of a session: tasks, messages, stops, decisions.
+
+use swarm_protocol::{
+    ExitReason, MessageId, PermissionRequestId, SessionState, TaskId, WorkerId, WorkerStatus,
+    api::{AnswerPermission, AnsweredPermission},
+    event::Event,
+    frame::Command,
+    permission::{
+        Decision, PermissionDecision, PermissionMode, Racer, Rule, RuleBehavior, RuleOrigin, Scope,
+    },
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::Actor;
+use crate::{
+    clock,
+    session::{KeyRing, OrderError, Resumed, Stopping, Submit, Submitted, WorkerMessage, model::StopOrder},
+    workers::lifecycle::LifeEvent,
+};
+
+impl Actor {
+    pub(super) async fn submit(&mut self, submit: Submit) -> Result<Submitted, OrderError> {
+        if self.model.state == SessionState::Ended {
+            return Err(OrderError::Ended(self.id()));
+        }
+        let Submit { text, unattended, callback_url, labels, keys } = submit;
+        self.take_keys(keys);
+        let after = self.model.seq;
+        let message_id = MessageId(Uuid::now_v7());
+        let open = self.model.open_task().map(|task| task.id);
+        let (task_id, opened, mut events) = match open {
+            Some(task_id) => (task_id, false, Vec::new()),
+            None => {
+                let task_id = TaskId(Uuid::now_v7());
+                let accepted = Event::TaskAccepted {
+                    task_id,
+                    prompt: text.clone(),
+                    message_id,
+                    unattended,
+                    callback_url,
+                    labels,
+                };
+                (task_id, true, vec![accepted])
+            }
+        };
+        events.push(Event::MessageQueued { message_id, task_id, text });
+        self.append(events).await?;
+        self.news();
+        Ok(Submitted { task_id, message_id, opened, after })
+    }
+
+    /// Opens a task that carries no message of its own.
+    pub(super) async fn open_task(
+        &mut self,
+        prompt: String,
+        unattended: bool,
+        callback_url: Option<String>,
+        labels: Vec<String>,
+    ) -> Result<TaskId, OrderError> {
+        let task_id = TaskId(Uuid::now_v7());
+        let message_id = MessageId(Uuid::now_v7());
+        self.append(vec![Event::TaskAccepted {
+            task_id,
+            prompt,
+            message_id,
+            unattended,
+            callback_url,
+            labels,
+        }])
+        .await?;
+        Ok(task_id)
+    }
+
+    /// Something new came for the coordinator: it is woken at once.
+    fn news(&mut self) {
+        self.blocked = false;
+        self.interrupted = false;
+        self.wake_at = Some(Instant::now());
+    }
+
+    fn take_keys(&mut self, keys: KeyRing) {
+        self.keys.0.extend(keys.0);
+    }
+
+    pub(super) async fn interrupt(&mut self, reason: &str) -> Result<Stopping, OrderError> {
+        let mut stopping = Stopping::default();
+        let idle = self.engine.is_none() && !self.model.workers_live() && self.model.open_task().is_none();
+        if idle {
+            stopping.already = true;
+            return Ok(stopping);
+        }
+        self.interrupted = true;
+        self.wake_at = None;
+        if let Some(engine) = &self.engine {
+            engine.interrupt.cancel();
+        }
+        let live: Vec<WorkerId> = self
+            .model
+            .workers
+            .iter()
+            .filter(|worker| !worker.status.is_ended())
+            .map(|worker| worker.spec.id.clone())
+            .collect();
+        for worker_id in live {
+            self.stop_worker(&worker_id, reason, true).await?;
+            stopping.workers.push(worker_id);
+        }
+        Ok(stopping)
+    }
+
+    pub(super) async fn end(&mut self) -> Result<Stopping, OrderError> {
+        let stopping = self.interrupt("the session was ended").await?;
+        if self.model.state != SessionState::Ended {
+            self.append(vec![Event::SessionState {
+                state: SessionState::Ended,
+                waiting_for: None,
+                reason: "ended by a person".to_owned(),
+            }])
+            .await?;
+        }
+        Ok(stopping)
+    }
+
+    pub(super) async fn resume(&mut self, keys: KeyRing) -> Result<Resumed, OrderError> {
+        if self.model.state == SessionState::Ended {
+            return Err(OrderError::Ended(self.id()));
+        }
+        self.take_keys(keys);
+        let after = self.model.seq;
+        let mut resumed =
+            Resumed { after, queued: self.model.pending_entries().count() as u32, ..Resumed::default() };
+        if self.model.waiting_for.as_deref() == Some("key") {
+            self.append(vec![Event::SessionState {
+                state: SessionState::Active,
+                waiting_for: None,
+                reason: "resumed with a key".to_owned(),
+            }])
+            .await?;
+        }
+        // What a person's stop ended in the last task goes on with its context.
+        let last_task = self.model.tasks.last().map(|task| task.id);
+        let stopped: Vec<WorkerId> = self
+            .model
+            .workers
+            .iter()
+            .filter(|worker| worker.status == WorkerStatus::Aborted && worker.stop == Some(StopOrder::Person))
+            .filter(|worker| worker.kept_ref.is_none())
+            .filter(|worker| worker.last_run().map(|run| run.task_id) == last_task)
+            .map(|worker| worker.spec.id.clone())
+            .collect();
+        let has_work = !stopped.is_empty() || self.model.wakes() || self.model.exit.is_some();
+        if self.model.open_task().is_none() && has_work {
+            self.open_task("resume".to_owned(), false, None, Vec::new()).await?;
+        }
+        for worker_id in stopped {
+            let message = WorkerMessage {
+                to: worker_id.to_string(),
+                text: "You were stopped by the person, who now wants you to go on. Continue where you were."
+                    .to_owned(),
+                from_person: true,
+            };
+            self.message_worker(message).await?;
+            resumed.workers.push(worker_id);
+        }
+        self.news();
+        Ok(resumed)
+    }
+
+    pub(super) async fn set_permission_mode(&mut self, mode: PermissionMode) -> Result<(), OrderError> {
+        self.append(vec![Event::SessionPermissionMode { mode }]).await?;
+        self.command_all(&Command::SetPermissionMode { mode }).await
+    }
+
+    /// The same command to every worker with a run under way.
+    async fn command_all(&mut self, command: &Command) -> Result<(), OrderError> {
+        let live: Vec<WorkerId> = self
+            .model
+            .workers
+            .iter()
+            .filter(|worker| worker.status.takes_place())
+            .map(|worker| worker.spec.id.clone())
+            .collect();
+        for worker_id in live {
+            self.command(&worker_id, command.clone()).await?;
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------------------- permissions
+
+    pub(super) async fn answer(
+        &mut self,
+        id: &PermissionRequestId,
+        answer: AnswerPermission,
+        by: Racer,
+    ) -> Result<AnsweredPermission, OrderError> {
+        let Some(permission) = self.model.permission(id) else {
+            return Err(OrderError::UnknownRequest(id.clone()));
+        };
+        if let Some(decision) = &permission.decision {
+            return Ok(AnsweredPermission {
+                won: false,
+                decision: decision.clone(),
+                wrote_rule: permission.wrote_rule.clone(),
+            });
+        }
+        if let Some(reason) = &permission.withdrawn {
+            let decision = PermissionDecision {
+                id: id.clone(),
+                decision: Decision::Deny,
+                scope: Scope::Once,
+                by: Racer::SessionEnd,
+                reason: Some(format!("withdrawn: {reason}")),
+                stop: false,
+                decided_at: self.model.updated_at,
+            };
+            return Ok(AnsweredPermission { won: false, decision, wrote_rule: None });
+        }
+        let AnswerPermission { decision, scope, reason, stop } = answer;
+        let proposed = permission.request.proposed_rule.clone();
+        let worker_id = permission.request.worker_id.clone();
+        let mut rule = None;
+        let mut wrote_rule = None;
+        if scope != Scope::Once && decision == Decision::Allow {
+            let text = proposed.ok_or(OrderError::NoRule)?;
+            let mut origin = RuleOrigin { level: "session".to_owned(), file: None, line: None, anchor: None };
+            if scope == Scope::Always {
+                let file = crate::always::write_rule(&self.shared, &self.model, &text)
+                    .await
+                    .map_err(OrderError::RuleNotWritten)?;
+                wrote_rule = Some(format!("{text} in {file}"));
+                origin.file = Some(file);
+            }
+            rule = Some(Rule { behavior: RuleBehavior::Allow, text, origin });
+        }
+        let decision = PermissionDecision {
+            id: id.clone(),
+            decision,
+            scope,
+            by,
+            reason,
+            stop: stop && decision == Decision::Deny,
+            decided_at: clock::now(),
+        };
+        self.decide(&worker_id, decision.clone(), wrote_rule.clone()).await?;
+        if let Some(rule) = rule {
+            // To all agents; each settles its own matching requests.
+            self.append(vec![Event::SessionRule { rule: rule.clone() }]).await?;
+            self.command_all(&Command::AddRule { rule }).await?;
+        }
+        Ok(AnsweredPermission { won: true, decision, wrote_rule })
+    }
+
+    /// The desk's clock ran out.
+    pub(super) async fn time_out(&mut self, id: &PermissionRequestId) -> Result<(), OrderError> {
+        let Some(permission) = self.model.permission(id).filter(|permission| permission.is_open()) else {
+            self.desk.close(id);
+            return Ok(());
+        };
+        let worker_id = permission.request.worker_id.clone();
+        let decision = PermissionDecision {
+            id: id.clone(),
+            decision: Decision::Deny,
+            scope: Scope::Once,
+            by: Racer::Timeout,
+            reason: Some("Permission request timed out".to_owned()),
+            stop: false,
+            decided_at: clock::now(),
+        };
+        self.decide(&worker_id, decision, None).await
+    }
+
+    /// Journals a decision, then sends it.
+    async fn decide(
+        &mut self,
+        worker_id: &WorkerId,
+        decision: PermissionDecision,
+        wrote_rule: Option<String>,
+    ) -> Result<(), OrderError> {
+        let mut events = vec![Event::PermissionDecided {
+            worker_id: worker_id.clone(),
+            decision: decision.clone(),
+            wrote_rule,
+        }];
+        let others_open = self.model.permissions.iter().any(|permission| {
+            permission.is_open()
+                && &permission.request.worker_id == worker_id
+                && permission.request.id != decision.id
+        });
+        if !others_open {
+            events.extend(self.step(worker_id, LifeEvent::Works, "its permission request was decided"));
+        }
+        events.push(Event::WorkerCommand {
+            worker_id: worker_id.clone(),
+            command: Command::Decision { decision: decision.clone() },
+        });
+        self.append(events).await?;
+        self.desk.close(&decision.id);
+        self.send_pending(worker_id);
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------------------- the loop's end
+
+    pub(super) async fn engine_ended(&mut self, exit: ExitReason) {
+        self.engine = None;
+        self.blocked = exit != ExitReason::Completed;
+        self.drained = Default::default();
+        if let Err(error) = self.append(vec![Event::CoordinatorExit { exit_reason: exit }]).await {
+            self.note_failure(&error);
+        }
+    }
+}

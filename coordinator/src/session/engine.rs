@@ -1,0 +1,278 @@
+//! The coordinator's loop: the engine with the session's actor behind its ports.
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use query_engine::{
+    Cancel, Counters, Engine, EngineConfig, LoopState, Ports,
+    ports::{
+        BeforeEnd, Durability, Gate, GateAnswer, Inbox, Incoming, NoHooks, Observer, Prefix, StorageError,
+        Surroundings, Tool, ToolContext, Transcript,
+    },
+};
+use serde_json::Value;
+use swarm_protocol::{
+    Block, Message, RunNumber, Seq, SessionId, Timestamp, ToolUseId, Usage,
+    event::{Event, EventLine, SessionSpec},
+    frame::Live,
+    message::Role,
+    notification::{
+        CheckResult, Notification, NotificationKey, NotificationKind, NotificationStatus, Outcome,
+    },
+    record::{Origin, RecordBody},
+    usage::Cost,
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{KeyRing, Order, SessionHandle, model::SessionModel, prompt, tools};
+use crate::{clock, journal::Journal as _, opening, prefix_store, server::Shared};
+
+/// Why the loop cannot begin.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// A key is missing.
+    NoKey { endpoint: String },
+    /// Something else of the model's configuration.
+    Other(String),
+}
+
+/// The prefix of a new session's coordinator: built once, kept by its hash.
+pub(crate) fn new_prefix(spec: &SessionSpec) -> Prefix {
+    let mut system = vec![prompt::system_prompt(&example())];
+    if let Some(check) = &spec.check {
+        system.push(format!("The project's check command is: {check}"));
+    }
+    system.extend(spec.system_prompt.clone());
+    Prefix { system, tools: tools::specs() }
+}
+
+/// Begins the loop with the conversation as it stands.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    model: &SessionModel,
+    keys: &KeyRing,
+    handle: &SessionHandle,
+) -> Result<(CancellationToken, AbortOnDropHandle<()>), StartError> {
+    let models = &model.spec.models;
+    let connect = |endpoint| shared.connect(endpoint, keys);
+    let main = connect(&models.coordinator)?;
+    let fallback = models.fallback.as_ref().map(connect).transpose()?;
+    let helper = models.helper.as_ref().map(connect).transpose()?;
+    let desk = tools::Desk {
+        handle: handle.clone(),
+        repo: model.spec.repo.clone(),
+        base: model.spec.base.clone(),
+        worker_model: models.worker.clone(),
+    };
+    let tools = tools::tools(desk);
+    let prefix = match prefix_store::load(&shared.home.prompts(), &model.spec.prefix_sha256) {
+        Some(prefix) => prefix,
+        None => new_prefix(&model.spec),
+    };
+    let mut config = EngineConfig::new(prefix);
+    let turns = model.open_task().map_or(0, |task| task.turns);
+    config.max_turns = Some(model.spec.coordinator_max_turns.saturating_sub(turns).max(1));
+    config.context_window = models.coordinator.context_window;
+    let actor = Arc::new(ActorPort {
+        handle: handle.clone(),
+        shared: Arc::clone(shared),
+        session: model.id,
+        spec: model.spec.clone(),
+        results: shared.home.project(&model.spec.repo_key).join(model.id.to_string()).join("results"),
+    });
+    let ports = Ports {
+        model: main,
+        fallback,
+        helper,
+        tools,
+        gate: Arc::new(Open),
+        transcript: actor.clone(),
+        inbox: actor.clone(),
+        hooks: Arc::new(NoHooks),
+        surroundings: actor.clone(),
+        observer: actor,
+    };
+    let state = restored(model);
+    let cancel = Cancel::default();
+    let interrupt = cancel.interrupt.clone();
+    let handle = handle.clone();
+    let task = tokio::spawn(async move {
+        let mut engine = Engine::new(config, ports, state);
+        let exit = engine.run(&cancel).await;
+        // The actor is gone only when the server stops.
+        handle.tell(Order::EngineEnded(exit.exit)).await.ok();
+    });
+    Ok((interrupt, AbortOnDropHandle::new(task)))
+}
+
+/// The loop's state from the session's.
+pub(crate) fn restored(model: &SessionModel) -> LoopState {
+    let person: Vec<Message> = model
+        .history
+        .iter()
+        .filter(|message| message.role == Role::User && is_persons(message))
+        .cloned()
+        .collect();
+    let counters = Counters {
+        turns_total: model.last_turn,
+        request: model.last_request,
+        usage: model.own_usage,
+        cost: model.own_cost,
+        ..Counters::default()
+    };
+    LoopState::restored(model.history.clone(), person, counters)
+}
+
+fn is_persons(message: &Message) -> bool {
+    match message.content.first() {
+        Some(Block::Text { text }) => {
+            !text.starts_with("<task-notification>") && !text.starts_with("<roster>")
+        }
+        _ => false,
+    }
+}
+
+/// The coordinator's tools touch nothing that asks.
+struct Open;
+
+#[async_trait]
+impl Gate for Open {
+    async fn check(&self, _: &dyn Tool, _: &Value, _: &ToolContext) -> GateAnswer {
+        GateAnswer::Allow
+    }
+}
+
+/// The actor, as the engine sees it.
+struct ActorPort {
+    handle: SessionHandle,
+    shared: Arc<Shared>,
+    session: SessionId,
+    spec: SessionSpec,
+    results: PathBuf,
+}
+
+#[async_trait]
+impl Transcript for ActorPort {
+    async fn append(&self, batch: Vec<RecordBody>, _: Durability) -> Result<(), StorageError> {
+        // The journal is durable at once, whatever is asked for.
+        self.handle
+            .ask(|reply| Order::Transcript(batch, reply))
+            .await
+            .map_err(|error| StorageError { message: error.to_string() })?
+    }
+}
+
+#[async_trait]
+impl Inbox for ActorPort {
+    async fn drain(&self) -> Vec<Incoming> {
+        let Ok((first, mut incoming)) = self.take_out().await else { return Vec::new() };
+        let mut first = first;
+        for entry in &mut incoming {
+            if matches!(entry.origin, Origin::Person { message_id: Some(_) }) {
+                let mut content = opening::blocks(&self.shared, &self.spec, first).await;
+                content.append(&mut entry.content);
+                entry.content = content;
+                first = false;
+            }
+        }
+        incoming
+    }
+
+    async fn before_end(&self, _: &CancellationToken) -> BeforeEnd {
+        BeforeEnd::End
+    }
+}
+
+impl ActorPort {
+    async fn take_out(&self) -> Result<(bool, Vec<Incoming>), super::OrderError> {
+        let first = self.handle.read(|model| model.history.is_empty() && model.in_flight.is_none()).await?;
+        let incoming = self.handle.ask(Order::Drain).await?;
+        Ok((first, incoming))
+    }
+}
+
+#[async_trait]
+impl Surroundings for ActorPort {
+    fn now(&self) -> Timestamp {
+        clock::now()
+    }
+
+    /// The roster and git's state go with what is drained; nothing else is due.
+    async fn after_turn(&self, _: bool) -> Vec<Block> {
+        Vec::new()
+    }
+
+    async fn keep_result(&self, tool_use_id: &ToolUseId, text: &str) -> Result<String, StorageError> {
+        let name: String =
+            tool_use_id.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let directory = self.results.clone();
+        let path = directory.join(format!("{name}.txt"));
+        let shown = path.to_string_lossy().into_owned();
+        let text = text.to_owned();
+        let written = tokio::task::spawn_blocking(move || {
+            crate::home::private_dir(&directory).map_err(|error| error.to_string())?;
+            crate::home::write_private(&path, text.as_bytes()).map_err(|error| error.to_string())
+        })
+        .await;
+        match written {
+            Ok(Ok(())) => Ok(shown),
+            Ok(Err(message)) => Err(StorageError { message }),
+            Err(error) => Err(StorageError { message: error.to_string() }),
+        }
+    }
+
+    async fn after_compaction(&self) -> Vec<Block> {
+        opening::blocks(&self.shared, &self.spec, true).await
+    }
+}
+
+impl Observer for ActorPort {
+    fn live(&self, live: Live) {
+        self.shared.journal.publish_live(EventLine {
+            seq: None,
+            at: clock::now(),
+            session_id: Some(self.session),
+            position: None,
+            event: Event::Live { worker_id: None, after: Seq(0), live },
+        });
+    }
+}
+
+/// The example the system prompt announces; rendered by the one renderer.
+fn example() -> Notification {
+    let worker_id = "agent-a1b".parse().expect("the example's id is wellformed: a test renders it");
+    Notification {
+        key: NotificationKey { worker_id, run: RunNumber::FIRST, kind: NotificationKind::End, n: 0 },
+        seq: Seq(0),
+        status: NotificationStatus::Completed,
+        summary: "Agent \"Investigate auth bug\" completed".to_owned(),
+        result: "Found null pointer in src/auth/validate.ts:42".to_owned(),
+        result_from_earlier: false,
+        outcome: Some(Box::new(Outcome {
+            exit_reason: swarm_protocol::ExitReason::Completed,
+            branch: Some("swarm/7c1d09e2/agent-a1b/investigate-auth-bug".to_owned()),
+            base: String::new(),
+            commits: vec![String::new()],
+            files: vec![swarm_protocol::notification::FileChange {
+                path: "src/auth/validate.ts".to_owned(),
+                added: Some(14),
+                removed: Some(3),
+            }],
+            dirty: Vec::new(),
+            commands: Vec::new(),
+            commands_after_last_edit: 0,
+            check: CheckResult::Passed,
+            children_killed: Vec::new(),
+            restarts: 0,
+            foreign_changes: Vec::new(),
+            doubts: Vec::new(),
+            notes: Vec::new(),
+        })),
+        turns: 14,
+        usage: Usage { input_tokens: 31_000, output_tokens: 2_100, ..Usage::default() },
+        cost: Cost::usd(0.31),
+        duration_ms: 151_000,
+        enqueued_at: Timestamp::from_millis(0),
+        after_stop: false,
+    }
+}

@@ -1,0 +1,533 @@
+//! From a task as it was submitted to a session: repository, settings, trust, models. What is wrong is found
+//! here, before anything exists.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use agent_host::{
+    ClaudePlaces, ClaudeSettings, ClaudeSettingsError, Config, ConfigError, ConfigInputs, ConfigReadError,
+    Flag, RepositoryWants, TomlText, Trust, TrustError,
+};
+use model_client::EndpointError;
+use swarm_protocol::{
+    SessionId,
+    api::{ClientContext, CreateTask, TaskAccepted},
+    event::SessionSpec,
+    launch::{AgentLimits, ModelEndpoint, Models},
+    permission::PermissionMode,
+};
+use worktree_manager::{BaseError, Head, OpenError, ReadError, Repository};
+
+use crate::{
+    home::Home,
+    journal::AppendError,
+    prefix_store,
+    server::{Shared, profiles},
+    session::{KeyRing, Order, OrderError, Submit, engine, title_of},
+    sessions,
+};
+
+/// A prompt longer than this is surely a mistake, in bytes.
+const PROMPT_BYTES: usize = 1024 * 1024;
+
+/// Why a task was not accepted. Nothing was made.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// Nothing to do.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// More than a megabyte of prompt.
+    #[error("the prompt has more than {PROMPT_BYTES} bytes")]
+    PromptTooLong,
+    /// Neither a repository nor a session.
+    #[error("neither `repo` nor `session_id` says where to work")]
+    NoPlace,
+    /// A part of a later version.
+    #[error("`{what}` is not available yet")]
+    NotAvailable {
+        /// Which field.
+        what: &'static str,
+    },
+    /// No repository, or one of a kind that is refused.
+    #[error(transparent)]
+    Repository(#[from] OpenError),
+    /// It could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It could not be looked at.
+    #[error("cannot look at the repository: {0}")]
+    Facts(String),
+    /// Nothing has that name, or there is no commit.
+    #[error("{repo} has no commit `{spec}`")]
+    Base {
+        /// The repository.
+        repo: PathBuf,
+        /// As given.
+        spec: String,
+        /// Why.
+        #[source]
+        source: BaseError,
+        /// Whether it came from `--base`.
+        given: bool,
+    },
+    /// A setting.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A settings file could not be read.
+    #[error(transparent)]
+    ConfigRead(#[from] ConfigReadError),
+    /// Claude Code's settings files.
+    #[error("{}", first_of(errors))]
+    Settings {
+        /// All that is wrong.
+        errors: Vec<ClaudeSettingsError>,
+    },
+    /// The store of agreements.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// No model was named anywhere.
+    #[error("no model is configured")]
+    NoModel,
+    /// A model's name leads nowhere, or its key is missing.
+    #[error(transparent)]
+    Model(#[from] EndpointError),
+    /// `bypassPermissions` is forbidden by a managed setting.
+    #[error("bypassPermissions is switched off by {by}")]
+    BypassDisabled {
+        /// Which file.
+        by: String,
+    },
+    /// No such session.
+    #[error("no session {0}")]
+    UnknownSession(SessionId),
+    /// The callback's address.
+    #[error("`callback_url` must be an http or https address")]
+    CallbackUrl,
+    /// The session said no.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] AppendError),
+    /// A file of the home.
+    #[error("cannot write under {home}: {source}")]
+    Home {
+        /// The home.
+        home: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+fn first_of(errors: &[ClaudeSettingsError]) -> String {
+    let first = errors.first().map(ToString::to_string).unwrap_or_default();
+    match errors.len() {
+        0 | 1 => first,
+        more => format!("{first} (and {} more)", more - 1),
+    }
+}
+
+/// What a repository's settings come to.
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    pub(crate) claude: ClaudeSettings,
+    pub(crate) wants: RepositoryWants,
+    pub(crate) trust: Trust,
+}
+
+/// Where a person's agreements are kept.
+pub(crate) fn trust_store(home: &Home) -> PathBuf {
+    home.root().join("trust.json")
+}
+
+/// Reads all settings that count for a checkout.
+pub(crate) fn settings_of(
+    home: &Home,
+    user_home: &Path,
+    checkout: Option<&Path>,
+    env: &[(String, String)],
+    flags: &[Flag],
+) -> Result<Settings, SubmitError> {
+    let own = TomlText::read(&home.config(), &shown(&home.config(), user_home))?;
+    let repository = match checkout {
+        Some(checkout) => TomlText::read(&checkout.join("swarm.toml"), "swarm.toml")?,
+        None => None,
+    };
+    let project = checkout.unwrap_or(user_home);
+    let local_is_ignored = checkout.is_some_and(crate::always::local_is_ignored);
+    let claude_dir =
+        env.iter().find(|(name, _)| name == "CLAUDE_CONFIG_DIR").map(|(_, path)| PathBuf::from(path));
+    let places =
+        ClaudePlaces::usual(project, user_home, claude_dir.as_deref(), home.root(), local_is_ignored);
+    let files = ClaudeSettings::load_files(&places).map_err(|errors| SubmitError::Settings { errors })?;
+    let wants = RepositoryWants::collect(repository.as_ref(), &files)?;
+    let trust = match checkout {
+        Some(checkout) => wants.check(&trust_store(home), checkout)?,
+        None => Trust::NothingAsked,
+    };
+    let config = Config::new(&ConfigInputs {
+        home: own.as_ref(),
+        repository: repository.as_ref(),
+        repository_is_trusted: trust.holds(),
+        env,
+        flags,
+    })?;
+    let claude = ClaudeSettings::join(&files, trust.holds());
+    Ok(Settings { config, claude, wants, trust })
+}
+
+/// A path as people read it: `~` for the home directory.
+pub(crate) fn shown(path: &Path, user_home: &Path) -> String {
+    match path.strip_prefix(user_home) {
+        Ok(rest) => format!("~/{}", rest.display()),
+        Err(_) => path.display().to_string(),
+    }
+}
+
+/// Accepts a task: opens a session for it, or continues one.
+pub(crate) async fn submit(shared: &Arc<Shared>, task: CreateTask) -> Result<TaskAccepted, SubmitError> {
+    check_words(&task)?;
+    if let Some(session_id) = task.session_id {
+        let handle = shared.sessions.get(session_id).ok_or(SubmitError::UnknownSession(session_id))?;
+        let keys = continue_keys(shared, &handle, task.client.as_ref()).await?;
+        let submit = Submit {
+            text: task.prompt,
+            unattended: task.unattended,
+            callback_url: task.callback_url,
+            labels: task.labels,
+            keys,
+        };
+        let submitted = handle.try_ask(|reply| Order::Submit(submit, reply)).await?;
+        return Ok(TaskAccepted {
+            task_id: submitted.task_id,
+            session_id,
+            after: submitted.after,
+            notices: Vec::new(),
+        });
+    }
+    let (spec, keys, notices) = specify(shared, &task).await?;
+    let handle = sessions::open(shared, spec, keys.clone()).await?;
+    let submit = Submit {
+        text: task.prompt,
+        unattended: task.unattended,
+        callback_url: task.callback_url,
+        labels: task.labels,
+        keys,
+    };
+    let submitted = handle.try_ask(|reply| Order::Submit(submit, reply)).await?;
+    Ok(TaskAccepted {
+        task_id: submitted.task_id,
+        session_id: handle.id,
+        // From the very first event, which opens the session.
+        after: swarm_protocol::Seq(0),
+        notices,
+    })
+}
+
+fn check_words(task: &CreateTask) -> Result<(), SubmitError> {
+    if task.prompt.trim().is_empty() {
+        return Err(SubmitError::EmptyPrompt);
+    }
+    if task.prompt.len() > PROMPT_BYTES {
+        return Err(SubmitError::PromptTooLong);
+    }
+    if task.budget.is_some() {
+        return Err(SubmitError::NotAvailable { what: "budget" });
+    }
+    if task.check.is_some() {
+        return Err(SubmitError::NotAvailable { what: "check" });
+    }
+    if let Some(url) = &task.callback_url {
+        let wellformed = reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        if !wellformed {
+            return Err(SubmitError::CallbackUrl);
+        }
+    }
+    Ok(())
+}
+
+/// Variables and flags of who submits: the client's, else the server's own.
+struct Source {
+    env: Vec<(String, String)>,
+    flags: Vec<Flag>,
+    secrets: BTreeMap<String, String>,
+    environment: BTreeMap<String, String>,
+    user_home: PathBuf,
+}
+
+fn source_of(shared: &Shared, task: &CreateTask) -> Source {
+    let mut source = match &task.client {
+        Some(client) => client_source(client, &shared.user_home),
+        None => Source {
+            env: shared.environment.clone().into_iter().collect(),
+            flags: Vec::new(),
+            secrets: shared.environment.clone(),
+            environment: filtered(&shared.environment),
+            user_home: shared.user_home.clone(),
+        },
+    };
+    let mut flag = |flag: &str, key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            source.flags.push(Flag { flag: flag.to_owned(), key: key.to_owned(), value });
+        }
+    };
+    flag("--model", "model", task.model.clone());
+    flag("--max-workers", "max_workers", task.max_workers.map(|n| n.to_string()));
+    flag("--max-turns", "worker.max_turns", task.max_turns.map(|n| n.to_string()));
+    flag("--permission-mode", "permission_mode", task.permission_mode.map(|mode| mode.as_str().to_owned()));
+    source
+}
+
+fn client_source(client: &ClientContext, user_home: &Path) -> Source {
+    let mut env = Vec::new();
+    let mut flags = Vec::new();
+    for setting in &client.settings {
+        if setting.source.starts_with("--") {
+            flags.push(Flag {
+                flag: setting.source.clone(),
+                key: setting.key.clone(),
+                value: setting.value.clone(),
+            });
+        } else {
+            env.push((setting.source.clone(), setting.value.clone()));
+        }
+    }
+    Source {
+        env,
+        flags,
+        secrets: client.secrets.clone(),
+        environment: filtered(&client.environment),
+        user_home: client.home.as_ref().map_or_else(|| user_home.to_owned(), PathBuf::from),
+    }
+}
+
+/// The environment that commands may see: nothing that looks like a secret, nothing of swarm's own, no
+/// socket that runs things outside the sandbox.
+pub(crate) fn filtered(environment: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "COOKIE"];
+    const SOCKETS: [&str; 9] = [
+        "SSH_AUTH_SOCK",
+        "SSH_AGENT_PID",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DOCKER_HOST",
+        "TMUX",
+        "TMUX_PANE",
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "GPG_AGENT_INFO",
+    ];
+    environment
+        .iter()
+        .filter(|(name, _)| {
+            let upper = name.to_uppercase();
+            !upper.starts_with("SWARM_")
+                && !upper.starts_with("GIT_")
+                && !SOCKETS.contains(&upper.as_str())
+                && !SECRETS.iter().any(|secret| upper.contains(secret))
+        })
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+async fn specify(
+    shared: &Arc<Shared>,
+    task: &CreateTask,
+) -> Result<(SessionSpec, KeyRing, Vec<String>), SubmitError> {
+    let place = task.repo.as_deref().ok_or(SubmitError::NoPlace)?;
+    let source = source_of(shared, task);
+    let repository = Repository::open(Path::new(place)).await?;
+    let facts = repository
+        .facts()
+        .await
+        .map_err(|error| SubmitError::Facts(crate::session::actor::error_chain(&error)))?;
+    let checkout = repository.root().to_owned();
+    let spec_text = task.base.clone().unwrap_or_else(|| "HEAD".to_owned());
+    let base = repository.resolve_base(&spec_text).await.map_err(|error| SubmitError::Base {
+        repo: checkout.clone(),
+        spec: spec_text.clone(),
+        source: error,
+        given: task.base.is_some(),
+    })?;
+    let Settings { config, claude, wants, trust } =
+        settings_of(&shared.home, &source.user_home, Some(&checkout), &source.env, &source.flags)?;
+    let (models, keys) = models(&config, &source)?;
+    let permission_mode = permission_mode(&config, &claude)?;
+    let mut notices = notices(&facts, &base, &wants, &trust, &claude);
+    let untrusted = notices.iter().filter(|notice| notice.starts_with("not trusted")).cloned().collect();
+    if let Some(distance) = &base.to_origin
+        && (distance.ahead > 0 || distance.behind > 0)
+    {
+        notices
+            .push(format!("base is {} ahead of, {} behind {}", distance.ahead, distance.behind, distance.to));
+    }
+    let (target_branch, base_name) = match &facts.head {
+        Head::Branch { branch, .. } => (Some(branch.clone()), branch.clone()),
+        Head::Detached { commit } => (None, commit.short().to_owned()),
+        Head::Unborn { branch } => (Some(branch.clone()), branch.clone()),
+    };
+    let mut environment = source.environment.clone();
+    environment.extend(filtered(&claude.env));
+    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut spec = SessionSpec {
+        repo: checkout,
+        repo_key: repository.directory_name().to_owned(),
+        base: base.commit.to_string(),
+        base_name: task.base.clone().unwrap_or(base_name),
+        target_branch,
+        title: title_of(&task.prompt),
+        models,
+        permission_mode,
+        max_workers: config.max_workers,
+        coordinator_max_turns: config.coordinator_max_turns,
+        worker_limits: AgentLimits {
+            max_turns: config.worker_max_turns,
+            permission_timeout_ms: millis(config.permission_timeout),
+            background_grace_ms: millis(config.background_grace),
+            max_tool_concurrency: config.max_tool_concurrency as usize,
+            sandbox_auto_allow: config.sandbox_auto_allow,
+            sandbox_required: config.sandbox_required,
+            sandbox_network: config.sandbox_network,
+        },
+        worker_restarts: config.worker_restarts,
+        notification_window_ms: millis(config.notification_window),
+        setup: joined(&config.setup),
+        check: joined(&config.check),
+        branch_prefix: config.worktree_branch_prefix.clone(),
+        worktree_root: config.worktree_root.clone(),
+        rules: claude.rules.clone(),
+        system_prompt: task.system_prompt.clone(),
+        tmux: task.tmux,
+        environment,
+        home: source.user_home,
+        untrusted,
+        prefix_sha256: String::new(),
+    };
+    spec.prefix_sha256 = prefix_store::keep(&shared.home.prompts(), &engine::new_prefix(&spec))
+        .map_err(|source| SubmitError::Home { home: shared.home.root().to_owned(), source })?;
+    Ok((spec, keys, notices))
+}
+
+fn joined(commands: &[String]) -> Option<String> {
+    (!commands.is_empty()).then(|| commands.join(" && "))
+}
+
+fn notices(
+    facts: &worktree_manager::Facts,
+    base: &worktree_manager::ResolvedBase,
+    wants: &RepositoryWants,
+    trust: &Trust,
+    claude: &ClaudeSettings,
+) -> Vec<String> {
+    let mut notices = Vec::new();
+    if !facts.dirty.is_empty() {
+        notices.push(format!(
+            "{} changed files in your checkout are not part of it: workers start from commit {}",
+            facts.dirty.len(),
+            base.commit.short()
+        ));
+    }
+    if !trust.holds() {
+        notices
+            .extend(wants.lines().iter().map(|line| format!("not trusted, ignored: {line} (swarm trust)")));
+    }
+    notices.extend(
+        claude.ignored.iter().map(|ignored| {
+            format!("ignored: {} in {}: {}", ignored.what, ignored.path.display(), ignored.why)
+        }),
+    );
+    notices
+}
+
+fn permission_mode(config: &Config, claude: &ClaudeSettings) -> Result<PermissionMode, SubmitError> {
+    // A mode given to swarm itself is stronger than the settings files' default.
+    let built_in = matches!(config.source("permission_mode"), None | Some(agent_host::Source::Default));
+    let mode = match claude.default_mode {
+        Some(mode) if built_in => mode,
+        _ => config.permission_mode,
+    };
+    if mode == PermissionMode::BypassPermissions && claude.disables_bypass {
+        let by = claude.files.first().map(|path| path.display().to_string()).unwrap_or_default();
+        return Err(SubmitError::BypassDisabled { by });
+    }
+    Ok(mode)
+}
+
+fn models(config: &Config, source: &Source) -> Result<(Models, KeyRing), SubmitError> {
+    let profiles = profiles(config);
+    let environment = |name: &str| source.secrets.get(name).cloned();
+    let mut keys = KeyRing::default();
+    let mut resolve = |name: &str| -> Result<ModelEndpoint, SubmitError> {
+        let resolved = model_client::resolve_endpoint(name, &profiles, &environment)?;
+        if let Some(key) = resolved.key.and_then(|key| key.read(&environment)) {
+            keys.0.insert(resolved.endpoint.provider.clone(), key);
+        }
+        let mut endpoint = resolved.endpoint;
+        if endpoint.context_window.is_none() {
+            endpoint.context_window = config.context_window;
+        }
+        Ok(endpoint)
+    };
+    let usual = config.model.as_deref();
+    let coordinator = config.coordinator_model.as_deref().or(usual).ok_or(SubmitError::NoModel)?;
+    let worker = config.worker_model.as_deref().or(usual).unwrap_or(coordinator);
+    let models = Models {
+        coordinator: resolve(coordinator)?,
+        worker: resolve(worker)?,
+        helper: config.helper_model.as_deref().map(&mut resolve).transpose()?,
+        fallback: config.fallback_model.as_deref().map(&mut resolve).transpose()?,
+    };
+    Ok((models, keys))
+}
+
+/// Keys that a client brings to a session that exists: for the providers it uses.
+pub(crate) async fn continue_keys(
+    shared: &Shared,
+    handle: &crate::session::SessionHandle,
+    client: Option<&ClientContext>,
+) -> Result<KeyRing, SubmitError> {
+    let mut keys = KeyRing::default();
+    let Some(client) = client else { return Ok(keys) };
+    let models = handle.read(|model| model.spec.models.clone()).await?;
+    let environment = |name: &str| client.secrets.get(name).cloned();
+    let profiles = profiles(&shared.settings);
+    let endpoints =
+        [Some(&models.coordinator), Some(&models.worker), models.helper.as_ref(), models.fallback.as_ref()];
+    for endpoint in endpoints.into_iter().flatten() {
+        // Missing keys are found out when they are needed.
+        let resolved = model_client::resolve_endpoint(&endpoint.display_name(), &profiles, &environment);
+        if let Some(key) =
+            resolved.ok().and_then(|resolved| resolved.key).and_then(|key| key.read(&environment))
+        {
+            keys.0.insert(endpoint.provider.clone(), key);
+        }
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x23_secrets_do_not_reach_commands() {
+        let environment: BTreeMap<String, String> = [
+            ("PATH", "/bin"),
+            ("HOME", "/h"),
+            ("ANTHROPIC_API_KEY", "k"),
+            ("GITHUB_TOKEN", "t"),
+            ("aws_secret", "s"),
+            ("SSH_AUTH_SOCK", "/x"),
+            ("SWARM_HOME", "/y"),
+            ("GIT_DIR", "/z"),
+            ("LANG", "C"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+        let kept: Vec<String> = filtered(&environment).into_keys().collect();
+        assert_eq!(kept, ["HOME", "LANG", "PATH"]);
+    }
+}

@@ -1,0 +1,224 @@
+//! The end of a run, once nothing of it is left: what is uncommitted is committed, git is asked what there
+//! is, an unchanged worktree is removed, and the outcome is established.
+
+use std::{path::PathBuf, sync::Arc};
+
+use swarm_protocol::{
+    RunNumber, WorkerId,
+    launch::{Isolation, WorkerSpec},
+    notification::{CheckResult, FileChange, Outcome},
+    process::ExitFile,
+    record::RunEnd,
+};
+use tokio_util::task::AbortOnDropHandle;
+use worktree_manager::{
+    AgentId, CommitOutcome, CommitRequest, Fingerprint, Identity, Manager, OwnWorktree, Removal, Repository,
+};
+
+use super::{
+    outcome::{self, Facts, GitFacts},
+    run,
+};
+use crate::{
+    server::Shared,
+    session::{Order, SessionHandle, actor::error_chain, model::SessionModel},
+};
+
+/// What an end is established from.
+pub(crate) struct FinishPlan {
+    spec: WorkerSpec,
+    run: RunNumber,
+    restarts: u32,
+    end: RunEnd,
+    exit: Option<ExitFile>,
+    repo: PathBuf,
+    worktree_root: PathBuf,
+    run_dir: PathBuf,
+    check: Option<String>,
+}
+
+/// What was established.
+pub(crate) struct FinishedRun {
+    pub(crate) outcome: Outcome,
+    pub(crate) worktree_exists: bool,
+    pub(crate) branch_exists: bool,
+}
+
+/// What the end of a worker's present run is established from; none when it has not ended.
+pub(crate) fn plan(
+    shared: &Shared,
+    model: &SessionModel,
+    worker_id: &WorkerId,
+    exit: Option<ExitFile>,
+) -> Option<FinishPlan> {
+    let worker = model.worker(worker_id)?;
+    let present = worker.last_run()?;
+    Some(FinishPlan {
+        spec: worker.spec.clone(),
+        run: present.run,
+        restarts: present.restarts,
+        end: present.end.clone()?,
+        exit,
+        repo: model.spec.repo.clone(),
+        worktree_root: run::worktree_root(shared, model),
+        run_dir: shared.home.run_dir(&model.spec.repo_key, model.id, worker_id, present.run),
+        check: model.spec.check.clone(),
+    })
+}
+
+/// Establishes an end and reports it.
+pub(crate) fn start(shared: Arc<Shared>, plan: FinishPlan, handle: SessionHandle) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let worker_id = plan.spec.id.clone();
+        let run = plan.run;
+        let temp = shared.home.worker_temp(&worker_id);
+        let finished = Box::new(establish(plan).await);
+        // Its temp directory is nobody's now. A sandboxed program may have left it unreadable; gc tries again.
+        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(temp).ok()).await.ok();
+        handle.tell(Order::RunFinished { worker_id, run, finished }).await.ok();
+    }))
+}
+
+async fn establish(plan: FinishPlan) -> FinishedRun {
+    let FinishPlan { spec, run: _, restarts, end, exit, repo, worktree_root, run_dir, check } = plan;
+    // After a restart of the server the keeper's file is the source.
+    let exit = exit.or_else(|| {
+        serde_json::from_slice(&std::fs::read(run_dir.join(swarm_protocol::process::EXIT_FILE)).ok()?).ok()
+    });
+    let mut git = GitFacts::default();
+    let mut worktree_exists = false;
+    let mut branch_exists = false;
+    match Repository::open(&repo).await {
+        Ok(repository) => {
+            git.foreign_changes = foreign_changes(&repository, &run_dir).await;
+            if spec.isolation != Isolation::None {
+                let manager = Manager::new(repository, &worktree_root);
+                (worktree_exists, branch_exists) = look(&manager, &spec, &mut git).await;
+            }
+        }
+        Err(error) => git.notes.push(format!("the repository could not be opened: {}", error_chain(&error))),
+    }
+    let killed_by_keeper =
+        exit.map(|exit| exit.killed.into_iter().map(|process| process.command).collect()).unwrap_or_default();
+    let outcome = outcome::establish(Facts {
+        end: &end,
+        expects: spec.expects,
+        base: &spec.base,
+        git,
+        check: CheckResult::None,
+        check_command: check.as_deref(),
+        killed_by_keeper,
+        restarts,
+    });
+    FinishedRun { outcome, worktree_exists, branch_exists }
+}
+
+/// Commits what a dead process left, gathers git's side, removes what is unchanged.
+async fn look(manager: &Manager, spec: &WorkerSpec, git: &mut GitFacts) -> (bool, bool) {
+    let agent = match AgentId::parse(spec.id.as_str()) {
+        Ok(agent) => agent,
+        Err(error) => {
+            git.notes.push(error.to_string());
+            return (false, false);
+        }
+    };
+    match manager.find(&agent) {
+        Ok(Some(worktree)) => {
+            if let Err(problem) = commit_leftovers(manager, &worktree, spec).await {
+                git.notes.push(problem);
+            }
+        }
+        // It was never made, or was removed: nothing to look at.
+        Ok(None) => return (false, false),
+        Err(error) => git.notes.push(error_chain(&error)),
+    }
+    match manager.evidence(&agent).await {
+        Ok(evidence) => {
+            git.commits = evidence.commits.listed.iter().rev().map(|commit| commit.id.to_string()).collect();
+            git.files = evidence
+                .files
+                .iter()
+                .map(|file| FileChange {
+                    path: file.path.to_string(),
+                    added: file.lines.map(|lines| lines.insertions),
+                    removed: file.lines.map(|lines| lines.deletions),
+                })
+                .collect();
+            git.dirty = evidence.dirty.iter().map(|entry| entry.path.to_string()).collect();
+            if let Some(operation) = evidence.operation {
+                git.notes.push(format!("{operation} is in progress in its worktree"));
+            }
+        }
+        Err(error) => git.notes.push(format!("git gave no evidence: {}", error_chain(&error))),
+    }
+    let (worktree_exists, branch_exists) = match manager.remove_if_unchanged(&agent).await {
+        Ok(Removal::Removed { .. }) => (false, false),
+        Ok(Removal::Kept { .. }) => (true, true),
+        Err(error) => {
+            git.notes.push(format!("the worktree was kept: {}", error_chain(&error)));
+            (true, true)
+        }
+    };
+    if branch_exists {
+        git.branch.clone_from(&spec.branch);
+        if let Ok(Some(worktree)) = manager.find(&agent) {
+            git.branch = Some(worktree.branch.to_string());
+        }
+    }
+    (worktree_exists, branch_exists)
+}
+
+/// A run that ended by itself has committed its work; one that was killed has not.
+async fn commit_leftovers(
+    manager: &Manager,
+    worktree: &worktree_manager::Worktree,
+    spec: &WorkerSpec,
+) -> Result<(), String> {
+    let mut own = OwnWorktree::open(&worktree.path, manager.assignment(worktree))
+        .await
+        .map_err(|error| error_chain(&error))?;
+    // Objects first, then the branch: never a ref to a missing object.
+    own.migrate_objects().await.map_err(|error| error_chain(&error))?;
+    own.advance_branch().await.map_err(|error| error_chain(&error))?;
+    let state = own.state().await.map_err(|error| error_chain(&error))?;
+    if state.dirty.is_empty() {
+        return Ok(());
+    }
+    let mut request = CommitRequest::new(format!("{} (left uncommitted)", spec.description));
+    request.co_author =
+        Some(Identity { name: spec.id.to_string(), email: format!("{}@swarm.localhost", spec.id) });
+    match own.commit_all(&request).await.map_err(|error| error_chain(&error))? {
+        CommitOutcome::Committed { .. } | CommitOutcome::Nothing { .. } => {}
+        CommitOutcome::Held { operation, snapshot } => {
+            return Err(format!("{operation} is in progress; what there was is kept as snapshot {snapshot}"));
+        }
+    }
+    own.migrate_objects().await.map_err(|error| error_chain(&error))?;
+    own.advance_branch().await.map_err(|error| error_chain(&error))?;
+    Ok(())
+}
+
+async fn foreign_changes(repository: &Repository, run_dir: &std::path::Path) -> Vec<String> {
+    let before: Option<Fingerprint> = std::fs::read(run_dir.join(run::BEFORE_FILE))
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let Some(before) = before else { return Vec::new() };
+    match Fingerprint::take(repository).await {
+        Ok(after) => before.diff(&after).iter().map(describe).collect(),
+        Err(error) => {
+            vec![format!("the checkout could not be looked at after the run: {}", error_chain(&error))]
+        }
+    }
+}
+
+fn describe(change: &worktree_manager::Change) -> String {
+    use worktree_manager::Watched;
+    let what = match &change.what {
+        Watched::Head => "HEAD of the main checkout".to_owned(),
+        Watched::Config(key) => format!("git config {key}"),
+        Watched::Hook(name) => format!("git hook {name}"),
+        Watched::File(path) => format!("{path} of the main checkout"),
+    };
+    let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "absent".to_owned());
+    format!("{what}: {} -> {}", side(&change.old), side(&change.new))
+}

@@ -1,0 +1,213 @@
+//! The workers' unix socket: frames in, orders to sessions; frames out as their actor says.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use swarm_protocol::{
+    codec::{self, Decoder},
+    event::{Event, EventLine},
+    frame::{FromWorker, Live, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, ToWorker},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+    sync::mpsc,
+    task::JoinSet,
+};
+
+use crate::{
+    clock,
+    journal::Journal as _,
+    server::Shared,
+    session::{HelloOrder, Order, SessionHandle, Welcome},
+};
+
+/// Frames that wait for a worker. The actor never waits for a link: one that is this far behind is dropped
+/// and catches up by its next hello.
+pub(crate) const FRAME_QUEUE: usize = 1024;
+
+/// How long a new connection may take to say who it is.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A ping goes out this often, so that a worker notices a dead server.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Binds the socket, 0600, in place of one that a dead server left (the home's lock proves it dead).
+pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt;
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves links until shutdown.
+pub(crate) async fn serve(shared: Arc<Shared>, listener: UnixListener) {
+    let mut links = JoinSet::new();
+    let mut number = 0_u64;
+    loop {
+        tokio::select! {
+            () = shared.shutdown.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    number += 1;
+                    links.spawn(link(Arc::clone(&shared), stream, number));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a worker could not connect");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            // Joined as they end; the set is dropped, and they with it, at shutdown.
+            Some(_) = links.join_next(), if !links.is_empty() => {}
+        }
+    }
+}
+
+struct Link {
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl Link {
+    /// The next frame; `None` at the end of the connection. Cancellation-safe: bytes read are in the decoder.
+    async fn next(&mut self) -> Option<FromWorker> {
+        let mut buffer = [0_u8; 16 * 1024];
+        loop {
+            match self.decoder.next_frame::<FromWorker>() {
+                Ok(Some(frame)) => return Some(frame),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a worker sent what is no frame");
+                    return None;
+                }
+            }
+            match self.stream.read(&mut buffer).await {
+                Ok(0) | Err(_) => return None,
+                Ok(n) => self.decoder.push(&buffer[..n]),
+            }
+        }
+    }
+
+    async fn send(&mut self, frame: &ToWorker) -> bool {
+        match codec::encode(frame) {
+            Ok(line) => self.stream.write_all(&line).await.is_ok(),
+            Err(error) => {
+                tracing::error!(%error, "a frame for a worker could not be written");
+                false
+            }
+        }
+    }
+}
+
+async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
+    let mut link = Link { stream, decoder: Decoder::default() };
+    let Ok(Some(hello)) = tokio::time::timeout(HELLO_PATIENCE, link.next()).await else { return };
+    let FromWorker::Hello {
+        oldest_version,
+        newest_version,
+        session_id,
+        worker_id,
+        run,
+        token,
+        last_record,
+        process: _,
+    } = hello
+    else {
+        return;
+    };
+    if oldest_version > PROTOCOL_VERSION || newest_version < OLDEST_PROTOCOL_VERSION {
+        let reason = format!(
+            "this server speaks versions {OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION}, the worker {oldest_version} to {newest_version}"
+        );
+        link.send(&ToWorker::Refused { reason }).await;
+        return;
+    }
+    let Some(session) = shared.sessions.get(session_id) else {
+        link.send(&ToWorker::Refused { reason: format!("no session {session_id}") }).await;
+        return;
+    };
+    let (frames, mut outgoing) = mpsc::channel(FRAME_QUEUE);
+    let order = HelloOrder {
+        worker_id: worker_id.clone(),
+        run,
+        token,
+        last_record,
+        process,
+        frames,
+        connection: number,
+    };
+    match session.ask(|reply| Order::Hello(order, reply)).await {
+        Ok(Welcome::Welcome { acknowledged, keys }) => {
+            let version = newest_version.min(PROTOCOL_VERSION);
+            if !link.send(&ToWorker::Welcome { version, acknowledged, keys }).await {
+                return;
+            }
+        }
+        Ok(Welcome::Refused(reason)) => {
+            tracing::info!(worker.id = %worker_id, %reason, "a worker was refused");
+            link.send(&ToWorker::Refused { reason }).await;
+            return;
+        }
+        // The session is not served yet, or no longer: the worker tries again.
+        Err(_) => return,
+    }
+    let mut ping = tokio::time::interval(PING_INTERVAL);
+    loop {
+        // A frame half read stays in the decoder when another branch wins.
+        let alive = tokio::select! {
+            frame = link.next() => match frame {
+                Some(frame) => take(&shared, &session, &worker_id, run, frame).await,
+                None => false,
+            },
+            frame = outgoing.recv() => match frame {
+                Some(frame) => link.send(&frame).await,
+                // The actor dropped this link: a gap, or a later connection.
+                None => false,
+            },
+            _ = ping.tick() => link.send(&ToWorker::Ping).await,
+        };
+        if !alive {
+            break;
+        }
+    }
+    session.tell(Order::Disconnected { worker_id, connection: number }).await.ok();
+}
+
+async fn take(
+    shared: &Shared,
+    session: &SessionHandle,
+    worker_id: &swarm_protocol::WorkerId,
+    run: swarm_protocol::RunNumber,
+    frame: FromWorker,
+) -> bool {
+    match frame {
+        FromWorker::Hello { .. } => false,
+        FromWorker::Record { head, body } => {
+            session.tell(Order::Record1 { worker_id: worker_id.clone(), run, head, body }).await.is_ok()
+        }
+        FromWorker::Live { live } => {
+            shared.live.note(worker_id, &live);
+            if let Live::Waiting { waiting_for, cause, .. } = &live {
+                let order = Order::WorkerWaits {
+                    worker_id: worker_id.clone(),
+                    waiting_for: *waiting_for,
+                    cause: cause.clone(),
+                };
+                if session.tell(order).await.is_err() {
+                    return false;
+                }
+            }
+            shared.journal.publish_live(EventLine {
+                seq: None,
+                at: clock::now(),
+                session_id: Some(session.id),
+                position: None,
+                event: Event::Live { worker_id: Some(worker_id.clone()), after: Default::default(), live },
+            });
+            true
+        }
+    }
+}
