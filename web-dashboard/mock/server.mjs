@@ -409,6 +409,7 @@ async function api(request, response, url) {
   if (!env("MOCK_OPEN") && !(request.headers.cookie ?? "").includes("swarm=mock")) {
     return problem(response, 401, "unauthorized", "not signed in");
   }
+  if (path === "/mock") return json(response, 200, { streams: state.clients.size });
   if (path === "/events") return stream(request, response, url);
   if (path === "/overview") return json(response, 200, overview());
   if (path === "/permissions") return json(response, 200, state.permissions);

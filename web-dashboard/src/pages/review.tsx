@@ -279,8 +279,7 @@ function Hunks({ file }: { file: FileDiff }) {
             return [
               <tr key={`h${index}`} className="hunk">
                 <td colSpan={4}>
-                  <span className="sr">from line {first?.new ?? first?.old ?? 0} </span>⋯{" "}
-                  <Visible text={hunk.header} />
+                  line {first?.new ?? first?.old ?? 0} <Visible text={hunk.header} />
                 </td>
               </tr>,
               ...lines.map((line, at) => (

@@ -93,12 +93,12 @@ export function Session({ id: name, tab }: { id: string; tab: "conversation" | "
           {session.base_name}@{format.shortCommit(session.base)}
         </span>
         {session.target_branch ? (
-          <span>
+          <span className="wide-only">
             merges into <span className="mono">{session.target_branch}</span>
           </span>
         ) : null}
-        <span>{session.model}</span>
-        <span>mode {session.permission_mode}</span>
+        <span className="wide-only">{session.model}</span>
+        <span className="wide-only">mode {session.permission_mode}</span>
       </p>
 
       {loaded?.error ? (

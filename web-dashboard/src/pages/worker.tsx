@@ -102,11 +102,18 @@ function WorkerHead({ worker }: { worker: WorkerView }) {
   const now = useStore((all) => all.live[worker.id]);
   const session = useStore((all) => all.sessions[worker.session_id]);
   const ended = ENDED.includes(worker.status);
-  const doing = !ended && now?.activity ? now.activity : workerFact(worker);
+  // Doubts stand in the outcome card, which heads the page.
+  const doing =
+    worker.status === "completed" ? "" : !ended && now?.activity ? now.activity : workerFact(worker);
   return (
     <>
       <div className="page-head">
-        <Link href={`/s/${worker.session_id}`} className="button quiet back" data-testid="to-session">
+        <Link
+          href={`/s/${worker.session_id}`}
+          className="button quiet back"
+          data-testid="to-session"
+          aria-label={`to the session ${session?.title ?? ""}`}
+        >
           <Icon name="back" size={14} />
           <span className="wide-only">
             <Visible text={session?.title ?? "session"} />
@@ -147,7 +154,7 @@ function WorkerHead({ worker }: { worker: WorkerView }) {
           {ended ? "ended " : "spawned "}
           <Age at={worker.ended_at ?? worker.spawned_at} /> ago
         </span>
-        <span>{worker.model}</span>
+        <span className="wide-only">{worker.model}</span>
       </p>
       <Confirm
         open={stopping}
@@ -222,6 +229,11 @@ function Transcript({ worker, detail }: { worker: WorkerView; detail: WorkerDeta
   const ended = ENDED.includes(worker.status);
   return (
     <div className="pane talk">
+      {ended && detail?.outcome ? (
+        <div className="head-outcome">
+          <OutcomeCard outcome={detail.outcome} result={detail.result} />
+        </div>
+      ) : null}
       <div className="filters" role="group" aria-label="Show">
         {SHOWS.map((choice) => (
           <button
@@ -254,7 +266,6 @@ function Transcript({ worker, detail }: { worker: WorkerView; detail: WorkerDeta
         }}
       >
         <div ref={tail.content} className="talk-content steps">
-          {ended && detail?.outcome ? <OutcomeCard outcome={detail.outcome} result={detail.result} /> : null}
           {detail && detail.todo.length > 0 ? (
             <details className="card todo-card">
               <summary>

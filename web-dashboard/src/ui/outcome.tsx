@@ -101,7 +101,7 @@ export function OutcomeCard({ outcome, result }: { outcome: Outcome; result: str
     <section className={`card outcome edge-${hue}`} data-testid="outcome-card" aria-label="Outcome">
       <div className="outcome-head">
         <Glyph name={failed ? "fail" : outcome.doubts.length > 0 ? "doubt" : "ready"} hue={hue} />
-        <strong>{failed ? `Ended: ${exitText(outcome)}` : "Ended as the model wished"}</strong>
+        <strong>{failed ? `Ended: ${exitText(outcome)}` : "Completed"}</strong>
         <span className="num text2">{outcomeLine(outcome)}</span>
       </div>
       <Doubts doubts={outcome.doubts} />

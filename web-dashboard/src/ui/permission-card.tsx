@@ -91,6 +91,7 @@ export function PermissionCard({
   const [error, setError] = useState<string | null>(null);
   const [reason, setReason] = useState("");
   const wrote = useStore((state) => state.wroteRule[request.id]);
+  const card = useRef<HTMLDivElement>(null);
   const ids = useId();
   const open = isOpen(view);
   const text = inputText(view);
@@ -106,6 +107,8 @@ export function PermissionCard({
 
   const answer = useCallback(
     (body: AnswerPermission) => {
+      // The pressed button goes away: the focus a person had in this card stays in it.
+      if (card.current?.contains(document.activeElement)) card.current.focus({ preventScroll: true });
       setSending(true);
       setError(null);
       onAnswering(request.id);
@@ -175,6 +178,7 @@ export function PermissionCard({
 
   return (
     <div
+      ref={card}
       role="group"
       tabIndex={0}
       className={`card permission${framed ? " framed" : ""}${open ? "" : " settled"}`}

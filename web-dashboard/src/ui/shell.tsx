@@ -52,7 +52,7 @@ function Connection() {
         data-state="live"
         title={`last word from the server ${seconds} s ago`}
       >
-        <Glyph name="idle" size={14} />
+        <span className="dot" />
         <span className="text2">live</span>
         {seconds >= 5 ? <span className="text3 num wide-only">{seconds} s</span> : null}
       </span>

@@ -83,7 +83,9 @@ function Tool({ step }: { step: ToolStep }) {
           <span className="step-facts num text3">
             {step.lines ? <span>{format.delta(step.lines.added, step.lines.removed)}</span> : null}
             {step.done ? (
-              <span className={bad ? "hue-fail" : ""}>{commandEnd(step)}</span>
+              commandEnd(step) === "" ? null : (
+                <span className={bad ? "hue-fail" : ""}>{commandEnd(step)}</span>
+              )
             ) : (
               <span className="hue-work">running, or its end is not recorded</span>
             )}
