@@ -110,6 +110,7 @@ mod tests {
 
     #[test]
     fn table() {
+        assert!(include_str!("prices.toml").contains(&format!("# Read: {TABLE_DATE}.")));
         check("claude-opus-5-5", Some(4.0 + 2.0 + 0.2));
         check("claude-opus-5-20260301", Some(5.0 + 2.5 + 0.5));
         check("anthropic/claude-sonnet-4-6", Some(3.0 + 1.5 + 0.3));

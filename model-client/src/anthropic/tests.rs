@@ -537,52 +537,6 @@ async fn retry_after_reaches_the_loop() {
     );
 }
 
-#[tokio::test]
-async fn a_broken_connection_is_a_truncated_answer() {
-    let mut answer = Answer::sse(frame(START) + &text_block(0, "half"));
-    answer.broken = true;
-    let provider = Provider::start(vec![answer]).await;
-    let error = collect(&*model(&provider, None), &hello()).await.pop().unwrap().unwrap_err();
-    assert_eq!(error.kind, ModelErrorKind::Truncated);
-}
-
-#[tokio::test]
-async fn no_server_is_a_connection_error() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let endpoint = endpoint(ApiKind::Anthropic, "m", &url);
-    let model = connect(&endpoint, None, &HttpClient::new().unwrap()).unwrap();
-    let error = collect(&*model, &hello()).await.remove(0).unwrap_err();
-    assert_eq!(error.kind, ModelErrorKind::Connection);
-    assert!(error.message.contains("refused"), "{}", error.message);
-}
-
-#[tokio::test]
-async fn headers_and_then_nothing_is_the_first_byte_watch() {
-    let mut answer = Answer::sse("");
-    answer.silent = true;
-    let provider = Provider::start(vec![answer]).await;
-    let mut endpoint = endpoint(ApiKind::Anthropic, "m", &provider.url);
-    endpoint.first_byte_timeout_ms = Some(200);
-    let model = connect(&endpoint, None, &HttpClient::new().unwrap()).unwrap();
-    let error = collect(&*model, &hello()).await.remove(0).unwrap_err();
-    assert_eq!(error.kind, ModelErrorKind::Stalled { watchdog: "first byte" });
-}
-
-#[tokio::test]
-async fn a_200_that_is_no_stream() {
-    let mut error_page = Answer::refusal(200, r#"{"error":{"message":"upstream","code":429}}"#);
-    let provider = Provider::start(vec![error_page.clone()]).await;
-    let error = collect(&*model(&provider, None), &hello()).await.remove(0).unwrap_err();
-    assert_eq!(error.kind, ModelErrorKind::RateLimited);
-    error_page.body = "<html>".to_owned();
-    error_page.headers = vec![("content-type", "text/html".to_owned())];
-    let provider = Provider::start(vec![error_page]).await;
-    let error = collect(&*model(&provider, None), &hello()).await.remove(0).unwrap_err();
-    assert_eq!(error.kind, ModelErrorKind::Malformed);
-}
-
 #[test]
 fn the_official_host_wants_a_key() {
     let endpoint = endpoint(ApiKind::Anthropic, "claude-opus-5-5", crate::endpoint::ANTHROPIC_URL);

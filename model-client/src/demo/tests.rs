@@ -339,6 +339,30 @@ fn an_interrupted_step_is_done_again() {
 }
 
 #[test]
+fn a_run_that_is_taken_up_again_reads_first_and_repeats_no_change() {
+    let (_directory, shop) = sample();
+    let mut tools = tools_in(&shop);
+    let mut n_edits = 0;
+    let mut worker = Agent::new(WORKER_TOOLS);
+    let said = worker.turn(Message::user_text("Demo step: tokens"), &mut |name: &str, input: &Value| {
+        n_edits += usize::from(name == "Edit");
+        match (name, n_edits) {
+            // The process dies after the change and before its record.
+            ("Edit", 1) => {
+                tools(name, input);
+                ("interrupted; outcome unknown. Check what it did before you do it again.".to_owned(), true)
+            }
+            ("Edit", 2) => ("tokens.py has not been read yet. Read it before you edit it.".to_owned(), true),
+            _ => tools(name, input),
+        }
+    });
+    assert!(said.ends_with("all tests pass."), "{said}");
+    let code = std::fs::read_to_string(shop.join("shop/auth/tokens.py")).unwrap();
+    assert_eq!(code.matches("def _checked").count(), 1);
+    assert!(code.contains("None if user is None else issue"), "{code}");
+}
+
+#[test]
 fn helpers_and_readers_get_words() {
     let mut helper = Agent::new(&[]);
     let said = helper.turn(Message::user_text("Summarise."), &mut |_, _| unreachable!());

@@ -15,13 +15,43 @@ struct Work<'view> {
     since: &'view [Message],
 }
 
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Done,
+    /// With its process or by a person; nobody knows what it did.
+    Interrupted,
+    /// A run that was taken up again has not read the file yet.
+    Unread,
+    Failed,
+}
+
+impl Fate {
+    fn of(text: &str, is_error: bool) -> Self {
+        let text = text.to_lowercase();
+        match is_error {
+            false => Self::Done,
+            true if text.contains("interrupt") => Self::Interrupted,
+            true if text.contains("read it") => Self::Unread,
+            true => Self::Failed,
+        }
+    }
+}
+
+/// How often an unread file is read before the script gives up.
+const MAX_REPAIRS: usize = 3;
+
 /// The worker's next answer.
 pub(super) fn reply(view: &RequestView<'_>) -> DemoReply {
     let Work { name, since } = work(view);
-    let turns = turns(since);
     if let Some(trouble) = trouble(since) {
         return say(format!("{LABEL} I stop here: {trouble}"));
     }
+    if let Some(path) = since.last().and_then(|last| unread(since, last)) {
+        let read = Call { tool: "Read", input: json!({"file_path": path}) };
+        return call(view, "I have to read the file again first.", vec![read]);
+    }
+    let turns = turns(since);
     if !view.has("Write") {
         return look_around(view, since, turns);
     }
@@ -53,23 +83,34 @@ fn work<'view>(view: &RequestView<'view>) -> Work<'view> {
     }
 }
 
-/// The turns whose calls came to an end. One that was interrupted, with its process or by a person, is done
-/// again.
+/// The turns that did a step. One whose calls were interrupted, or whose file was unread, is done again; one
+/// that only read such a file is no step.
 fn turns(since: &[Message]) -> usize {
-    let interrupted: Vec<_> = since
-        .iter()
-        .flat_map(results)
-        .filter(|(_, text, is_error)| *is_error && is_interruption(text))
-        .map(|(id, _, _)| id)
-        .collect();
-    let is_done = |message: &&Message| {
-        message.role == Role::Assistant && !message.tool_uses().any(|(id, _, _)| interrupted.contains(&id))
-    };
-    since.iter().filter(is_done).count()
+    let mut turns = 0;
+    for (index, message) in since.iter().enumerate() {
+        let is_repair = index > 0 && unread(since, &since[index - 1]).is_some();
+        if message.role == Role::Assistant && !is_repair && is_done(message, since.get(index + 1)) {
+            turns += 1;
+        }
+    }
+    turns
 }
 
-fn is_interruption(text: &str) -> bool {
-    text.to_lowercase().contains("interrupt")
+fn is_done(message: &Message, answers: Option<&Message>) -> bool {
+    let called = message.tool_uses().next().is_some();
+    let undone = |answers: &Message| {
+        results(answers)
+            .any(|(_, text, is_error)| matches!(Fate::of(&text, is_error), Fate::Interrupted | Fate::Unread))
+    };
+    !(called && answers.is_some_and(undone))
+}
+
+/// The file that a call of this round wanted to change unread.
+fn unread(since: &[Message], answers: &Message) -> Option<String> {
+    let (id, _, _) =
+        results(answers).find(|(_, text, is_error)| Fate::of(text, *is_error) == Fate::Unread)?;
+    let (_, _, input) = since.iter().flat_map(Message::tool_uses).find(|(call, _, _)| *call == id)?;
+    input["file_path"].as_str().map(str::to_owned)
 }
 
 /// The part that a text names last.
@@ -80,20 +121,27 @@ fn named(text: &str) -> Option<String> {
         .map(|name| name.trim().to_owned())
 }
 
-/// A failed call that makes going on senseless. A failed command is told at the end, a to-do list is no loss.
+/// A failed call that makes going on senseless. A failed command is told at the end, a to-do list is no loss,
+/// and a change that failed after the same change was interrupted had been made.
 fn trouble(since: &[Message]) -> Option<String> {
-    let failed = |text: &str, is_error| is_error && !is_interruption(text);
-    since.iter().flat_map(results).filter(|(_, text, is_error)| failed(text, *is_error)).find_map(
-        |(id, text, _)| {
-            let tool = since
-                .iter()
-                .flat_map(Message::tool_uses)
-                .find(|(call, _, _)| *call == id)
-                .map_or("a tool", |(_, name, _)| name);
-            (!matches!(tool, "Bash" | "TodoWrite" | "Glob"))
-                .then(|| format!("{tool} failed: {}", excerpt(&text)))
-        },
-    )
+    let calls: Vec<_> = since.iter().flat_map(Message::tool_uses).collect();
+    let mut repairs = 0;
+    let mut interrupted = Vec::new();
+    for (id, text, is_error) in since.iter().flat_map(results) {
+        let Some((_, tool, input)) = calls.iter().find(|(call, _, _)| *call == id) else { continue };
+        match Fate::of(&text, is_error) {
+            Fate::Done => {}
+            Fate::Interrupted => interrupted.push((tool, input)),
+            Fate::Unread if repairs < MAX_REPAIRS => repairs += 1,
+            Fate::Unread | Fate::Failed => {
+                let is_known = interrupted.contains(&(tool, input));
+                if !is_known && !matches!(*tool, "Bash" | "TodoWrite" | "Glob") {
+                    return Some(format!("{tool} failed: {}", excerpt(&text)));
+                }
+            }
+        }
+    }
+    None
 }
 
 /// Everything tools have answered.
