@@ -192,12 +192,9 @@ impl Connector {
     async fn moved_socket(&self) -> Option<PathBuf> {
         let text = tokio::fs::read_to_string(&self.config.server_file).await.ok()?;
         let value: serde_json::Value = serde_json::from_str(&text).ok()?;
-        ["worker_socket", "socket"]
-            .iter()
-            .find_map(|name| value.get(name)?.as_str())
-            .map(Path::new)
-            .filter(|path| path.is_absolute())
-            .map(Path::to_owned)
+        // Only this one field is read: the file may be of another version.
+        let path = PathBuf::from(value.get("socket")?.as_str()?);
+        path.is_absolute().then_some(path)
     }
 
     async fn connection(&mut self) -> Ended {

@@ -175,3 +175,21 @@ async fn pages_follow_numbers_while_the_writer_writes() {
     check(3, 9, &["d"], false);
     assert_eq!(read_page(Path::new("/nonexistent/x"), 0, 9).unwrap(), Page::default());
 }
+
+/// R14: a write that fails is said, and nothing is written after what cannot be taken back.
+#[tokio::test]
+async fn a_disk_that_refuses_is_said() {
+    let (_dir, path) = place();
+    write(&path, &["a"]).await;
+    let (mut transcript, _) = TranscriptFile::open(&path).unwrap();
+    let writable = std::mem::replace(&mut transcript.file, Arc::new(File::open(&path).unwrap()));
+    let now = Timestamp::from_millis(0);
+    let mark = transcript.marks();
+    transcript.append(RunNumber(1), now, vec![user("b")], Durability::Soon).await.unwrap_err();
+    assert_eq!(transcript.marks(), mark);
+    transcript.file = writable;
+    let error = transcript.append(RunNumber(1), now, vec![user("c")], Durability::Now).await.unwrap_err();
+    assert!(error.message.contains("could not be taken back"), "{error}");
+    let page = read_page(&path, 0, 9).unwrap();
+    assert_eq!(texts(&page.records), ["a"]);
+}

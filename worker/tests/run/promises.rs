@@ -2,8 +2,10 @@ use serde_json::{Value, json};
 use swarm_protocol::{
     ExitReason, RunNumber, Timestamp,
     frame::Command,
-    launch::ApiKind,
-    permission::{Decision, PermissionDecision, Racer, Rule, RuleBehavior, RuleOrigin, Scope},
+    launch::{ApiKind, Isolation},
+    permission::{
+        Decision, PermissionDecision, PermissionMode, Racer, Rule, RuleBehavior, RuleOrigin, Scope,
+    },
     record::RecordBody,
 };
 
@@ -278,4 +280,113 @@ async fn the_demo_needs_no_network() {
     let branch = rig.launch.spec.branch.clone().unwrap();
     let changed = git(&rig.launch.checkout, &["diff", "--name-only", "main", &branch]);
     assert!(!changed.is_empty(), "{end:?}");
+}
+
+#[tokio::test]
+async fn in_the_persons_checkout_nothing_is_changed() {
+    let mut rig = Rig::new().await;
+    let checkout = rig.launch.checkout.clone();
+    rig.launch.spec.isolation = Isolation::None;
+    rig.launch.spec.agent_type = "Explore".to_owned();
+    rig.launch.spec.worktree.clone_from(&checkout);
+    rig.launch.spec.branch = None;
+    rig.launch.worktree_git_dir = None;
+    rig.launch.unattended = true;
+    rig.model.will([
+        say("").call("t1", "Read", json!({"file_path": "a.txt"})).call(
+            "t2",
+            "Write",
+            json!({"file_path": "x", "content": "x"}),
+        ),
+        say("").call("t3", "Bash", json!({"command": "cat a.txt"})).call(
+            "t4",
+            "Bash",
+            json!({"command": "echo x > x"}),
+        ),
+        say("Read it."),
+    ]);
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    assert_eq!((end.exit_reason, end.result.as_str()), (ExitReason::Completed, "Read it."));
+    assert_eq!(git(&checkout, &["status", "--short"]), "");
+    let requests = rig.model.requests();
+    let tools = requests[0]["tools"].to_string();
+    assert!(!tools.contains("\"Write\"") && !tools.contains("\"Edit\"") && tools.contains("\"Grep\""));
+    assert!(results(&requests[1]).contains("one"));
+    assert!(results(&requests[2]).contains("two"), "{}", results(&requests[2]));
+}
+
+#[tokio::test]
+async fn a_restore_keeps_what_it_replaces() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.model.will([
+        say("").call("t1", "Write", json!({"file_path": "n.txt", "content": "first\n"})),
+        say("").call("t2", "Bash", json!({"command": "echo second > n.txt"})),
+        say("").call("t3", "Bash", json!({"command": "sleep 2"})),
+    ]);
+    let mut running = rig.start().await;
+    rig.until(&mut running, "snapshot").await;
+    rig.until(&mut running, "snapshot").await;
+    running.command(12, Command::Restore { snapshot: 1 }).await;
+    running.command(13, Command::SetPermissionMode { mode: PermissionMode::Default }).await;
+    rig.until(&mut running, "command_accepted").await;
+    rig.model.will([say("").call("t4", "Bash", json!({"command": "cat n.txt"})), say("Done.")]);
+    rig.end(running).await;
+    let requests = rig.model.requests();
+    assert!(requests[3].to_string().contains("put your worktree back to snapshot 1"), "{}", requests[3]);
+    assert!(results(&requests[4]).contains("first"), "{}", results(&requests[4]));
+    assert_eq!(rig.on_branch("n.txt"), "first");
+}
+
+#[tokio::test]
+async fn memory_of_a_directory_comes_with_the_first_read_there() {
+    let mut rig = Rig::new().await;
+    let sub = rig.worktree().join("sub");
+    std::fs::create_dir(&sub).unwrap();
+    std::fs::write(rig.worktree().join("CLAUDE.md"), "Speak softly.\n").unwrap();
+    std::fs::write(sub.join("CLAUDE.md"), "Here be dragons.\n").unwrap();
+    std::fs::write(sub.join("b.txt"), "b\n").unwrap();
+    rig.model.will([say("").call("t1", "Read", json!({"file_path": "sub/b.txt"})), say("Done.")]);
+    let running = rig.start().await;
+    rig.end(running).await;
+    let requests = rig.model.requests();
+    assert!(
+        requests[0].to_string().contains("Speak softly.") && !requests[0].to_string().contains("dragons")
+    );
+    assert!(results(&requests[1]).contains("dragons"), "{}", results(&requests[1]));
+}
+
+#[tokio::test]
+async fn a_failed_command_cancels_what_came_with_it() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.model.will([
+        say("").call("t1", "Bash", json!({"command": "grep zebra a.txt"})).call(
+            "t2",
+            "Bash",
+            json!({"command": "echo went on"}),
+        ),
+        say("").call("t3", "Bash", json!({"command": "false"})).call(
+            "t4",
+            "Bash",
+            json!({"command": "touch never"}),
+        ),
+        say("").call("t5", "Bash", json!({"command": "kill -9 $$"})),
+        say("Done."),
+    ]);
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    let requests = rig.model.requests();
+    let benign = results(&requests[1]);
+    assert!(benign.contains("[exit code 1: no match]") && benign.contains("went on"), "{benign}");
+    let failed = results(&requests[2]);
+    assert!(
+        failed.contains("[exit code 1]") && failed.contains("Cancelled due to sibling error"),
+        "{failed}"
+    );
+    assert!(!rig.worktree().join("never").exists());
+    assert!(results(&requests[3]).contains("SIGKILL"), "{}", results(&requests[3]));
+    assert!(end.commands[0].benign && !end.commands[2].benign);
+    assert_eq!(end.commands.last().unwrap().exit_code, None);
 }
