@@ -31,6 +31,7 @@ use crate::{
 };
 
 mod commands;
+mod ending;
 mod hidden;
 mod mailbox;
 mod opening;
@@ -39,6 +40,7 @@ mod prefix;
 mod setup;
 mod surroundings;
 
+use ending::{goodbye, watch_for_the_end};
 use mailbox::harness;
 use parts::Parts;
 
@@ -51,10 +53,6 @@ pub const EXIT_REFUSED: i32 = 3;
 /// The end could not be recorded.
 pub const EXIT_NOT_RECORDED: i32 = 4;
 
-/// How long a server that is there may take to acknowledge the end.
-const GOODBYE: Duration = Duration::from_secs(10 * 60);
-/// How long a server that is away is waited for at the end: it reads the transcript when it comes back.
-const GOODBYE_AWAY: Duration = Duration::from_secs(3);
 /// How long a later run waits for the message that it was started for.
 const FIRST_MESSAGE: Duration = Duration::from_secs(60);
 
@@ -169,38 +167,6 @@ async fn start_record(
     }));
     recorder.write(batch, Durability::Now).await?;
     Ok(state)
-}
-
-/// Waits until the server has the end, while there is a server.
-async fn goodbye(link: &Link, recorder: &Recorder, code: i32) -> i32 {
-    let Some(last) = recorder.last() else { return code };
-    let mut state = link.state.clone();
-    let away = async {
-        loop {
-            let now = state.borrow_and_update().clone();
-            match now {
-                LinkState::Refused { .. } => return,
-                LinkState::Connected => {
-                    if state.changed().await.is_err() {
-                        return;
-                    }
-                }
-                // A server that comes back within the time is waited for.
-                LinkState::Away => {
-                    if tokio::time::timeout(GOODBYE_AWAY, state.changed()).await.is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-    };
-    // The record is on disk whoever wins.
-    tokio::select! {
-        () = link.outbox.acknowledged(last.n) => {}
-        () = away => tracing::info!("the server is away; it will read the transcript"),
-        () = tokio::time::sleep(GOODBYE) => tracing::warn!("the server did not acknowledge the end"),
-    }
-    code
 }
 
 struct Agent {
@@ -406,25 +372,4 @@ impl Agent {
             }
         }
     }
-}
-
-/// SIGTERM, SIGINT and a refusing server end the run as a stop does.
-async fn watch_for_the_end(mut link: tokio::sync::watch::Receiver<LinkState>, brakes: Arc<commands::Brakes>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let signalled = async {
-        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-            (Ok(mut terminate), Ok(mut interrupt)) => {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-            }
-            _ => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = signalled => tracing::info!("a signal ends the run"),
-        Ok(_) = link.wait_for(|state| matches!(state, LinkState::Refused { .. })) => {}
-    }
-    brakes.stop.cancel();
 }

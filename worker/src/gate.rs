@@ -24,15 +24,10 @@ use swarm_protocol::{
     PermissionRequestId, RunNumber, ToolUseId, WaitingFor, WorkerId,
     frame::Live,
     launch::Isolation,
-    permission::{
-        Decision, PermissionDecision, PermissionMode, PermissionRequest, Racer, Rule, RuleBehavior,
-    },
+    permission::{PermissionDecision, PermissionMode, PermissionRequest, Rule, RuleBehavior},
     record::{RecordBody, input_summary},
 };
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
+use tokio::sync::{mpsc, watch};
 
 use crate::{
     clock::RunClock,
@@ -41,6 +36,12 @@ use crate::{
     shell::Shell,
     tools::Files,
 };
+
+mod deadline;
+mod words;
+
+use deadline::Deadline;
+use words::{SEEK, by_rules, from_decision, refused};
 
 /// The server denies what nobody answered; should its word not come, the worker does so this much later.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
@@ -326,39 +327,6 @@ pub fn subjects(tool: &str, input: &Value, files: &Files) -> Vec<Subject> {
     }
 }
 
-const SEEK: &str = "Seek another way that does not need it; if there is none, say what you need and why.";
-
-fn refused(text: String) -> GateAnswer {
-    GateAnswer::Deny { text, stop: false }
-}
-
-fn by_rules(answer: &PermissionAnswer) -> GateAnswer {
-    refused(format!("Permission was refused by the settings: {}. {SEEK}", answer.by.because()))
-}
-
-fn from_decision(decision: &PermissionDecision) -> GateAnswer {
-    if decision.decision == Decision::Allow {
-        return GateAnswer::Allow;
-    }
-    let reason = decision.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
-    let text = match (decision.by, reason) {
-        (Racer::Person, Some(reason)) => format!("A person refused this call and said: {reason}"),
-        (Racer::Person, None) => format!("A person refused this call. {SEEK}"),
-        (Racer::Rule, reason) => {
-            format!(
-                "Permission was refused by a rule{}. {SEEK}",
-                reason.map(|text| format!(": {text}")).unwrap_or_default()
-            )
-        }
-        (Racer::Timeout, _) => format!("{TIMED_OUT}: nobody answered. {SEEK}"),
-        (Racer::Unattended, _) => {
-            format!("Permission was refused, because the task is unattended and nobody can be asked. {SEEK}")
-        }
-        (Racer::SessionEnd, _) => "Permission was refused, because the session has ended.".to_owned(),
-    };
-    GateAnswer::Deny { text, stop: decision.stop }
-}
-
 fn new_request_id() -> PermissionRequestId {
     const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut random = uuid::Uuid::new_v4().as_u128();
@@ -392,48 +360,6 @@ struct Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.gate.open.lock().unwrap_or_else(PoisonError::into_inner).remove(self.id);
-    }
-}
-
-/// A deadline that counts only while the server is there.
-struct Deadline {
-    left: Duration,
-    link: watch::Receiver<LinkState>,
-    counting_since: Option<Instant>,
-}
-
-impl Deadline {
-    fn new(left: Duration, link: watch::Receiver<LinkState>) -> Self {
-        Self { left, link, counting_since: None }
-    }
-
-    fn stop(&mut self) {
-        if let Some(since) = self.counting_since.take() {
-            self.left = self.left.saturating_sub(since.elapsed());
-        }
-    }
-
-    async fn passed(&mut self) {
-        self.stop();
-        loop {
-            let is_connected = *self.link.borrow_and_update() == LinkState::Connected;
-            self.counting_since = is_connected.then(Instant::now);
-            let left = self.left;
-            let count = async {
-                if is_connected { tokio::time::sleep(left).await } else { std::future::pending().await }
-            };
-            // What was counted is kept by `stop`.
-            tokio::select! {
-                () = count => return,
-                changed = self.link.changed() => {
-                    self.stop();
-                    if changed.is_err() {
-                        // The link has ended with the run.
-                        return std::future::pending().await;
-                    }
-                }
-            }
-        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
     gate::{GateConfig, WorkerGate},
     link::Link,
     record::Recorder,
-    sandbox::{Network, SandboxPolicy, SandboxReport, SystemPaths, Tier, WriteScope},
+    sandbox::{Network, SandboxPolicy, SandboxReport, SystemPaths, Tier, WriteScope, tool_chains},
     shell::{
         Environment, Shell, ShellConfig,
         environment::{PORT_BASE, RUN_MARKER},
@@ -141,7 +141,10 @@ impl Parts {
 }
 
 async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxReport) -> SandboxPolicy {
-    let system = SystemPaths::with_home(&launch.home);
+    let mut system = SystemPaths::with_home(&launch.home);
+    let path =
+        launch.environment.get("PATH").map(std::ffi::OsString::from).or_else(|| std::env::var_os("PATH"));
+    system.readable.extend(path.iter().flat_map(|path| tool_chains(path, &launch.home)));
     let mut policy =
         SandboxPolicy::for_worktree(launch.spec.worktree.clone(), launch.temp_dir.clone(), system);
     policy.tier = sandbox.tier;

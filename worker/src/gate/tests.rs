@@ -5,7 +5,7 @@ use query_engine::ports::{NoObserver, Transcript};
 use serde_json::json;
 use swarm_protocol::{
     Timestamp,
-    permission::{RuleOrigin, Scope},
+    permission::{Decision, Racer, RuleOrigin, Scope},
 };
 use tokio_util::sync::CancellationToken;
 
