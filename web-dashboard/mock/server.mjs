@@ -48,25 +48,20 @@ for (let i = 0; i < Number(env("MOCK_ROWS") || 0); i++) {
 
 const word = (worker) => {
   const n = worker.doubts.length;
-  if (worker.discarded) return ["done", "Discarded, kept until 30 Dec", "⌫", ""];
+  if (worker.discarded) return ["done", "Discarded", "⌫", ""];
   if (worker.merged_into) return ["done", `Merged into ${worker.merged_into}`, "✓✓", ""];
   switch (worker.status) {
     case "pending":
-      return ["queued", `Queued, ${worker.position}nd`, "○", `${worker.position - 1} before it`];
+      return ["queued", "Queued", "○", `place ${worker.position}`];
     case "waiting":
       return ["needs_you", "Permission", "▲", worker.activity];
     case "failed":
-      return ["failed", "Rate limit", "✕", worker.cause];
+      return ["failed", "Failed", "✕", worker.cause];
     case "aborted":
       return ["done", worker.stopped_by_person ? "Stopped by you" : "Stopped by coordinator", "⊘", ""];
     case "completed":
       if (n > 0)
-        return [
-          "needs_you",
-          `Ready, ${n} doubts`,
-          "◆",
-          "says tests or build pass, none ran after the last edit",
-        ];
+        return ["needs_you", `${n} doubts`, "◆", "says tests or build pass, none ran after the last edit"];
       if (worker.commits === 0) return ["done", "Reported", "✓", ""];
       return [
         "ready",

@@ -97,14 +97,34 @@ describe("permissions", () => {
       request: request({ id: "req-late" }),
       deadline_at: "2026-11-30T12:20:00.000Z",
     });
-    const state = withPermissions(INITIAL, [late, permission()]);
+    const state = withPermissions(INITIAL, [late, permission()], new Set());
     expect(openPermissions(state).map((view) => view.request.id)).toEqual(["req-abc", "req-late"]);
   });
   it("a list that no longer holds an open one settles it, visibly", () => {
-    const state = withPermissions(withPermissions(INITIAL, [permission()]), []);
+    const open = withPermissions(INITIAL, [permission()], new Set());
+    const state = withPermissions(open, [], new Set(["req-abc"]));
     expect(openPermissions(state)).toEqual([]);
     expect(state.permissions.data?.["req-abc"]?.withdrawn).not.toBeNull();
   });
+});
+
+it("a list that was asked for before a request came does not settle it", () => {
+  const open = withPermissions(INITIAL, [permission()], new Set());
+  expect(openPermissions(withPermissions(open, [], new Set()))).toHaveLength(1);
+});
+
+it("an older list does not undo a decision", () => {
+  const decision = {
+    id: "req-abc",
+    decision: "allow",
+    scope: "once",
+    by: "person",
+    reason: null,
+    decided_at: "",
+  };
+  const decided = permission({ decision: decision as never });
+  const state: State = { ...INITIAL, permissions: { data: { "req-abc": decided }, error: null } };
+  expect(openPermissions(withPermissions(state, [permission()], new Set()))).toEqual([]);
 });
 
 describe("live words", () => {

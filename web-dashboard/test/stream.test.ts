@@ -122,13 +122,24 @@ describe("the stream of events", () => {
     expect(stream.state.running).toBe(false);
   });
 
-  it("asks for a new snapshot when the server says it is behind, and starts from there", async () => {
-    const { stream, sent, behind } = open();
+  it("goes on when live news were lost, and says so", async () => {
+    const { stream, sent, events, behind } = open();
     stream.start("1");
     await settle();
     sent[0]?.write("event: behind\ndata: {}\n\n");
+    sent[0]?.write(line(2));
     await settle();
-    expect(behind).toHaveBeenCalledTimes(1);
+    expect(behind).toHaveBeenCalledExactlyOnceWith(false);
+    expect(events).toHaveLength(1);
+    expect(sent).toHaveLength(1);
+    stream.stop();
+  });
+
+  it("asks for a new snapshot when its cursor is refused, and starts from there", async () => {
+    const { stream, sent, behind } = open([410]);
+    stream.start("1");
+    await settle();
+    expect(behind).toHaveBeenCalledExactlyOnceWith(true);
     expect(stream.state.running).toBe(false);
     stream.start("900");
     await settle();

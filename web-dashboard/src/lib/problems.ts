@@ -19,6 +19,8 @@ const FIELDS: Record<string, TaskField> = {
   no_key: "model",
   key_refused: "model",
   unknown_provider: "model",
+  no_place: "repo",
+  unsupported_repository: "repo",
   bad_max_workers: "workers",
 };
 

@@ -166,12 +166,6 @@ export function exitSentence(reason: string | null, detail: unknown): string {
 /** Waiting longer than this without news is shown as quiet. Advice, never a fault. */
 export const QUIET_MS = 5 * 60_000;
 
-const ordinal = (n: number): string => {
-  const rest = n % 100;
-  if (rest >= 11 && rest <= 13) return `${n}th`;
-  return `${n}${["th", "st", "nd", "rd"][n % 10] ?? "th"}`;
-};
-
 function state(
   group: Group,
   word: string,
@@ -183,11 +177,9 @@ function state(
 
 /** The table applied to a worker. `now` is the server's clock. */
 export function workerState(worker: WorkerView, now: number): StateWord {
-  if (worker.discarded) return state("done", "Discarded", "discarded");
-  if (worker.merged_into !== null) return state("done", `Merged into ${worker.merged_into}`, "merged");
   switch (worker.status) {
     case "pending":
-      return state("queued", worker.position === null ? "Queued" : `Queued, ${ordinal(worker.position)}`);
+      return state("queued", "Queued");
     case "starting":
       return state("working", "Setting up");
     case "finishing":
@@ -197,9 +189,9 @@ export function workerState(worker: WorkerView, now: number): StateWord {
         case "permission":
           return state("needs_you", "Permission");
         case "model":
-          return state("watch", "Waits for model", "wait");
+          return state("watch", "Waits for model");
         case "server":
-          return state("watch", "Reconnecting", "wait");
+          return state("watch", "Reconnecting");
         default:
           return state("working", "Waits for own jobs");
       }
@@ -223,13 +215,11 @@ function quietFor(ms: number): string {
 }
 
 function completed(worker: WorkerView): StateWord {
+  if (worker.discarded) return state("done", "Discarded", "discarded");
+  if (worker.merged_into !== null) return state("done", `Merged into ${worker.merged_into}`, "merged");
   const doubts = worker.doubts.length;
-  const changed = worker.commits > 0 || worker.files_changed > 0;
-  if (doubts > 0 && !changed && worker.doubts.includes("no_change")) {
-    return state("needs_you", "No change", "doubt");
-  }
-  if (doubts > 0) return state("needs_you", `Ready, ${doubts} ${doubts === 1 ? "doubt" : "doubts"}`, "doubt");
-  if (changed) return state("ready", "Ready to review");
+  if (doubts > 0) return state("needs_you", doubts === 1 ? "1 doubt" : `${doubts} doubts`, "doubt");
+  if (worker.branch !== null) return state("ready", "Ready to review");
   if (worker.expects === "report") return state("done", "Reported", "reported");
   return state("done", "Nothing to change", "nothing");
 }
@@ -237,6 +227,8 @@ function completed(worker: WorkerView): StateWord {
 /** The fact that matters beside the word, when the server gave none. */
 export function workerFact(worker: WorkerView): string {
   switch (worker.status) {
+    case "pending":
+      return worker.position === null ? "" : `place ${worker.position}`;
     case "failed":
       return worker.cause ?? exitSentence(worker.exit_reason, worker.exit_detail);
     case "waiting":

@@ -28,7 +28,7 @@ function ownStream(receive: (message: FromStream) => void): Connection {
     {
       events: (events) => receive({ say: "events", events }),
       status: (status, heardAt, why) => receive({ say: "status", status, heardAt, why }),
-      behind: () => receive({ say: "behind" }),
+      behind: (restart) => receive({ say: "behind", restart }),
       beat: (serverNow, heardAt) => receive({ say: "beat", serverNow, heardAt }),
     },
     { fetch: (input, init) => fetch(input, init), now: () => Date.now(), url: "/api/v1/events" },

@@ -6,5 +6,5 @@ export type ToStream = { do: "start"; from: string } | { do: "probe" } | { do: "
 export type FromStream =
   | { say: "events"; events: WireEvent[] }
   | { say: "status"; status: StreamStatus; heardAt: number; why: string }
-  | { say: "behind" }
+  | { say: "behind"; restart: boolean }
   | { say: "beat"; serverNow: string | null; heardAt: number };

@@ -18,7 +18,7 @@ const stream = new EventStream(
   {
     events: (events) => tellAll({ say: "events", events }),
     status: (status, heardAt, why) => tellAll({ say: "status", status, heardAt, why }),
-    behind: () => tellAll({ say: "behind" }),
+    behind: (restart) => tellAll({ say: "behind", restart }),
     beat: (serverNow, heardAt) => tellAll({ say: "beat", serverNow, heardAt }),
   },
   { fetch: (input, init) => fetch(input, init), now: () => Date.now(), url: "/api/v1/events" },

@@ -14,8 +14,11 @@ export type StreamStatus = "connecting" | "live" | "reconnecting" | "unauthorize
 export interface StreamHandlers {
   events(events: WireEvent[]): void;
   status(status: StreamStatus, heardAt: number, why: string): void;
-  /** The server no longer has what lies between the cursor and now: take a new snapshot, then start again. */
-  behind(): void;
+  /**
+   * Something was lost: live news alone (the stream goes on and misses no event), or, with `restart`, the
+   * cursor is of no use any more: take a new snapshot, then start from it.
+   */
+  behind(restart: boolean): void;
   beat(serverNow: string | null, heardAt: number): void;
 }
 
@@ -122,7 +125,7 @@ export class EventStream {
         return;
       }
       if (response.status === 410 || response.status === 416 || response.status === 400) {
-        this.fallBehind();
+        this.startAnew();
         return;
       }
       if (!response.ok || response.body === null) throw new Error(`the server answered ${response.status}`);
@@ -159,7 +162,7 @@ export class EventStream {
         }
         if (message.event === "behind") {
           this.flush();
-          this.fallBehind();
+          this.handlers.behind(false);
           return;
         }
         const event = parseEvent(message.data);
@@ -184,10 +187,10 @@ export class EventStream {
     }
   }
 
-  private fallBehind(): void {
+  private startAnew(): void {
     this.stop();
     this.tell("reconnecting", "catching up");
-    this.handlers.behind();
+    this.handlers.behind(true);
   }
 
   private push(event: WireEvent): void {

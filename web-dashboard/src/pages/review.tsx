@@ -1,5 +1,6 @@
 import { memo, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { call, post, seg } from "../api/client";
+import { OFFERS } from "../api/offers";
 import type {
   DiffView,
   DiscardView,
@@ -385,7 +386,7 @@ function MergePanel({
       )
       .finally(() => setBusy(""));
   };
-  const off = live ? null : NOT_LIVE;
+  const off = !live ? NOT_LIVE : running ? "it is still at work: wait for its end, or stop it first" : null;
   const merged = worker.merged_into !== null;
   return (
     <section className="merge" aria-label="Merge" data-testid="merge-panel">
@@ -429,16 +430,18 @@ function MergePanel({
           </label>
         ) : null}
         <span className="push" />
-        <button
-          type="button"
-          className="button"
-          data-testid="merge-trial"
-          disabled={busy !== "" || off !== null}
-          title={off ?? "moves nothing"}
-          onClick={() => merge(true)}
-        >
-          {busy === "trial" ? "Trying…" : "Try"}
-        </button>
+        {OFFERS.mergeTrial ? (
+          <button
+            type="button"
+            className="button"
+            data-testid="merge-trial"
+            disabled={busy !== "" || off !== null}
+            title={off ?? "moves nothing"}
+            onClick={() => merge(true)}
+          >
+            {busy === "trial" ? "Trying…" : "Try"}
+          </button>
+        ) : null}
         <button
           type="button"
           className="button primary"
@@ -461,7 +464,7 @@ function MergePanel({
         </button>
       </div>
       {running ? (
-        <p className="hue-need">It is still at work: its branch may change after you merge.</p>
+        <p className="text2">It is still at work: it can be merged or discarded when its run has ended.</p>
       ) : null}
       <Doubts doubts={worker.doubts} />
       {result ? <MergeResult view={result} /> : null}

@@ -422,11 +422,8 @@ function LiveCoordinator({ id, detail }: { id: string; detail: SessionDetail }) 
       <header>
         <strong>Coordinator</strong> <span className="text3">now</span>
       </header>
-      <div className="pre text">
-        {live.gap ? <Gap /> : null}
-        {live.text}
-        <span className="caret" aria-hidden="true" />
-      </div>
+      {live.gap ? <Gap /> : null}
+      {live.text === "" ? null : <Words text={live.text} />}
       {live.tools.map((tool) => (
         <div key={tool.id} className="calls">
           <Glyph name="work" hue="work" size={12} /> {tool.tool} <Visible text={tool.summary} />

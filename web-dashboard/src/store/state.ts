@@ -373,16 +373,29 @@ export function withOverview(state: State, overview: Overview, receivedAt: numbe
 /** How many settled requests stay in sight. */
 const SETTLED_KEPT = 50;
 
-export function withPermissions(state: State, list: readonly PermissionView[]): State {
+/** `asked`: the requests that were open when the list was asked for; one that came later is no gap in it. */
+export function withPermissions(
+  state: State,
+  list: readonly PermissionView[],
+  asked: ReadonlySet<string>,
+): State {
   const next: Record<string, PermissionView> = {};
-  for (const view of list) next[view.request.id] = view;
+  const known = state.permissions.data ?? {};
+  for (const view of list) {
+    const old = known[view.request.id];
+    // A decision that came by an event is not undone by an older list.
+    next[view.request.id] = old && !isOpen(old) ? old : view;
+  }
   // What was settled while somebody looked stays in place, with who decided.
-  const old = Object.values(state.permissions.data ?? {})
-    .filter((view) => !next[view.request.id])
-    .map((view): PermissionView => (isOpen(view) ? { ...view, withdrawn: "it no longer waits" } : view))
-    .sort((a, b) => b.request.requested_at.localeCompare(a.request.requested_at))
-    .slice(0, SETTLED_KEPT);
-  for (const view of old) next[view.request.id] = view;
+  const rest = Object.values(known).filter((view) => !next[view.request.id]);
+  for (const view of rest.filter(isOpen)) {
+    const gone = asked.has(view.request.id);
+    next[view.request.id] = gone ? { ...view, withdrawn: "it no longer waits" } : view;
+  }
+  const settled = rest
+    .filter((view) => !isOpen(view))
+    .sort((a, b) => b.request.requested_at.localeCompare(a.request.requested_at));
+  for (const view of settled.slice(0, SETTLED_KEPT)) next[view.request.id] = view;
   return { ...state, permissions: { data: next, error: null } };
 }
 

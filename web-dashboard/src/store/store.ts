@@ -14,6 +14,7 @@ import {
   applyEvents,
   type Channel,
   INITIAL,
+  openPermissions,
   type Stale,
   type State,
   withOverview,
@@ -138,9 +139,10 @@ const overview = new Loader(500, async () => {
 });
 
 const permissions = new Loader(500, async () => {
+  const asked = new Set(openPermissions(store.get()).map((view) => view.request.id));
   try {
     const list = await call<PermissionView[]>("/permissions");
-    store.set((state) => withPermissions(state, list), ["now"]);
+    store.set((state) => withPermissions(state, list, asked), ["now"]);
   } catch (error) {
     store.set(
       (state) => ({ ...state, permissions: { ...state.permissions, error: asError(error) } }),
@@ -263,7 +265,10 @@ function receive(message: FromStream): void {
       break;
     }
     case "behind":
-      store.set((state) => ({ ...afterGap(state), position: 0 }), ["now"]);
+      store.set(
+        (state) => (message.restart ? { ...afterGap(state), position: 0 } : afterGap(state)),
+        ["now"],
+      );
       reloadAll();
       break;
     case "beat":
@@ -302,6 +307,10 @@ export function begin(): void {
     connection?.send({ do: "probe" });
     store.catchUp();
   });
+  // Silence makes states too (quiet workers, another day): once in a while the rows are read without news.
+  setInterval(() => {
+    if (!document.hidden && store.get().connection.status === "live") overview.want();
+  }, 30_000);
   window.addEventListener("online", () => connection?.send({ do: "probe" }));
   window.addEventListener("pagehide", () => connection?.send({ do: "bye" }));
   window.addEventListener("pageshow", (event) => {

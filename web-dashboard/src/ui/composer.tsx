@@ -35,7 +35,7 @@ export function Composer({
       .then(
         (accepted) => {
           setText("");
-          toast(accepted.note || accepted.status);
+          toast(`Sent: ${accepted.note || accepted.status}`);
         },
         (failure: unknown) => setError(errorText(failure)),
       )

@@ -41,13 +41,24 @@ export function useIsLive(): boolean {
 
 // --- States -----------------------------------------------------------------------------------------------
 
+function sameState(a: WorkerView, b: WorkerView): boolean {
+  return (
+    a.status === b.status &&
+    a.waiting_for === b.waiting_for &&
+    a.doubts.length === b.doubts.length &&
+    a.branch === b.branch &&
+    a.merged_into === b.merged_into &&
+    a.discarded === b.discarded
+  );
+}
+
 /** The same word on every surface: the server's row where there is one, else the table. */
 export function useWorkerState(worker: WorkerView): StateWord {
   const row = useStore(
     (state) => state.overview.data?.rows.find((candidate) => candidate.worker?.id === worker.id),
     "rows",
   );
-  if (row?.worker && row.worker.updated_at >= worker.updated_at) return fromRow(row);
+  if (row?.worker && sameState(row.worker, worker)) return fromRow(row);
   return workerState(worker, serverNow());
 }
 
