@@ -390,3 +390,16 @@ async fn a_failed_command_cancels_what_came_with_it() {
     assert!(end.commands[0].benign && !end.commands[2].benign);
     assert_eq!(end.commands.last().unwrap().exit_code, None);
 }
+
+#[tokio::test]
+async fn commands_commit_where_git_knows_nobody() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    git(&rig.launch.checkout, &["config", "--remove-section", "user"]);
+    let command = "echo x > x.txt && git add x.txt && git commit -q -m x && git log -1 --format=%an";
+    rig.model.will([say("").call("t1", "Bash", json!({"command": command})), say("Done.")]);
+    let running = rig.start().await;
+    rig.end(running).await;
+    assert!(results(&rig.model.requests()[1]).contains("swarm"), "{}", results(&rig.model.requests()[1]));
+    assert_eq!(rig.on_branch("x.txt"), "x");
+}
