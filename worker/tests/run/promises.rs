@@ -403,3 +403,33 @@ async fn commands_commit_where_git_knows_nobody() {
     assert!(results(&rig.model.requests()[1]).contains("swarm"), "{}", results(&rig.model.requests()[1]));
     assert_eq!(rig.on_branch("x.txt"), "x");
 }
+
+#[tokio::test]
+async fn a_death_after_any_record_runs_nothing_twice() {
+    for kind in ["run_started", "user", "request_started", "intent", "tool_finished", "assistant", "snapshot"]
+    {
+        let mut rig = Rig::new().await;
+        rig.launch.rules.push(allow_bash());
+        let command = json!({"command": "echo once >> count.txt"});
+        rig.model.will([say("").call("t1", "Bash", command), say("Done."), say("Done."), say("Done.")]);
+        let mut running = rig.start().await;
+        rig.until(&mut running, kind).await;
+        running.child.kill().await.unwrap();
+        drop(running);
+        rig.launch.restarts = 1;
+        rig.launch.notes = vec!["Your process died.".to_owned()];
+        let running = rig.start().await;
+        let end = rig.end(running).await;
+        assert_eq!((end.exit_reason, end.result.as_str()), (ExitReason::Completed, "Done."), "{kind}");
+        let count = std::fs::read_to_string(rig.worktree().join("count.txt")).unwrap_or_default();
+        assert!(count.lines().count() <= 1, "{kind}: {count}");
+        if ["tool_finished", "assistant", "snapshot"].contains(&kind) {
+            assert_eq!(count, "once\n", "{kind}");
+        }
+        // Every call in what the model was last told has exactly one result (I1).
+        let request = rig.model.requests().pop().unwrap().to_string();
+        let of = |what: &str| request.matches(what).count();
+        assert_eq!(of("\"type\":\"tool_use\""), of("\"type\":\"tool_result\""), "{kind}: {request}");
+        assert_eq!(of("Try things."), 1, "{kind}");
+    }
+}
