@@ -18,6 +18,7 @@ mod raw;
 mod supervise;
 mod syscalls;
 mod system_paths;
+mod tool_chains;
 
 pub use confine::ConfineError;
 pub use exec::{ExecReport, ExecRequest, POLICY_FD_FLAG, POLICY_FLAG, SuperviseRequest, main as exec_main};
@@ -25,6 +26,7 @@ pub use policy::{Limits, Network, SandboxPolicy, Tier, WriteScope};
 pub use probe::{SandboxReport, main as probe_main, probe};
 pub use supervise::{StopOrder, Supervision, SupervisionEnd, supervise};
 pub use system_paths::SystemPaths;
+pub use tool_chains::tool_chains;
 
 pub(crate) use raw::{PidFd, fork_then};
 pub(crate) use supervise::watched_signals;
