@@ -395,7 +395,8 @@ impl Actor {
 
     /// Keeps the session's state true to what goes on.
     async fn set_state(&mut self) -> Result<(), OrderError> {
-        if self.model.state == SessionState::Ended {
+        // A session that was just opened has its first task on the way.
+        if self.model.state == SessionState::Ended || self.model.tasks.is_empty() {
             return Ok(());
         }
         if self.model.waiting_for.as_deref() == Some("key") && self.engine.is_none() && self.blocked {
