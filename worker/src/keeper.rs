@@ -5,8 +5,9 @@
 //! fork (worker waits) -> keeper.json -> worker goes -> it ends -> the tree is ended -> exit.json
 //! ```
 //!
-//! One thread, no runtime, no parser of command lines: it lives as long as the run. In a release
-//! build its private memory is about 0.4 MiB (test `a_keeper_is_small` prints the figure).
+//! One thread, no runtime, no parser of command lines: it lives as long as the run. Measured in a
+//! release build: 172 KiB of memory of its own, 1.1 MiB PSS while nothing else maps the program; a
+//! worker beside it shares the clean part (test `a_keeper_is_small` prints the figures).
 
 mod cgroup;
 mod files;

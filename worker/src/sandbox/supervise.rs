@@ -14,6 +14,9 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 use swarm_protocol::process::ProcessExit;
 
+/// Before looking again for a child that was not seen.
+const MISSED_PAUSE: Duration = Duration::from_millis(5);
+
 /// How a child is watched, and what a request to stop (SIGTERM, SIGINT) does.
 #[derive(Debug, Clone)]
 pub struct Supervision {
@@ -81,12 +84,20 @@ pub fn supervise(signals: &SignalFd, child: Pid, plan: &Supervision) -> Supervis
         }
         found
     };
-    let ended = if watch.childless && plan.marker.is_none() {
-        Ended::default()
-    } else {
-        processes::end_all(&find, timing, &mut |time| watch.pause(Some(time)))
-    };
-    watch.reap();
+    let mut ended = Ended::default();
+    if !watch.childless || plan.marker.is_some() {
+        ended = processes::end_all(&find, timing, &mut |time| watch.pause(Some(time)));
+        watch.reap();
+    }
+    // A look at /proc is no snapshot and may miss a process that was just being made; the kernel's
+    // word that there is no child is the proof.
+    while !watch.childless && ended.survivors.is_empty() {
+        watch.pause(Some(MISSED_PAUSE));
+        let more = processes::end_all(&find, timing, &mut |time| watch.pause(Some(time)));
+        watch.reap();
+        ended.killed.extend(more.killed);
+        ended.survivors.extend(more.survivors);
+    }
     SupervisionEnd {
         // Without a status the child is a survivor of SIGKILL.
         exit: watch.exit.unwrap_or(ProcessExit::Signal(Signal::SIGKILL as i32)),

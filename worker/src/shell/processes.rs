@@ -10,6 +10,10 @@ use swarm_protocol::process::{KilledProcess, ProcessIdentity};
 
 /// How long a command line may be in a report.
 const MAX_COMMAND_CHARS: usize = 200;
+/// How long a look waits for processes in the middle of `execve`; a busy machine may leave one there
+/// for some time slices.
+const SETTLE_TRIES: u32 = 200;
+const SETTLE_PAUSE: Duration = Duration::from_millis(1);
 /// Pause between two looks at what is left.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -52,9 +56,11 @@ pub fn stat_of(pid: i32) -> Option<ProcessStat> {
 /// The name in parentheses may itself hold spaces and parentheses; the fields start after the last.
 fn parse_stat(pid: i32, text: &str) -> Option<ProcessStat> {
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
+    let threads: i32 = fields.get(17)?.parse().ok()?;
     Some(ProcessStat {
         pid,
-        is_zombie: matches!(*fields.first()?, "Z" | "X"),
+        // A first thread that has ended shows as a zombie while others still run.
+        is_zombie: matches!(*fields.first()?, "Z" | "X") && threads <= 1,
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         start_time: fields.get(19)?.parse().ok()?,
@@ -106,6 +112,14 @@ fn has_marker(pid: i32, key: &str, value: &str) -> bool {
     let marker = format!("{key}={value}");
     std::fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|variable| variable == marker.as_bytes()))
+}
+
+/// A process in the middle of `execve` has neither environment nor arguments for a moment, so that
+/// no marker can be seen on it. Kernel threads never have them, but no program either.
+fn is_in_exec(pid: i32) -> bool {
+    let is_empty =
+        |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).is_ok_and(|bytes| bytes.is_empty());
+    is_empty("environ") && is_empty("cmdline") && std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
 /// The command line for a report, or the short name of a process without one.
@@ -220,7 +234,7 @@ pub fn end_all(
 /// This process itself is always spared.
 pub fn kill_tree(root: Option<i32>, marker: Option<(&str, &str)>, timing: EndTiming) -> Ended {
     let own = std::process::id().cast_signed();
-    let find = || {
+    let look = || {
         let all = live_processes();
         let mut found = BTreeSet::new();
         if let Some(root) = root {
@@ -230,7 +244,19 @@ pub fn kill_tree(root: Option<i32>, marker: Option<(&str, &str)>, timing: EndTim
         if let Some((key, value)) = marker {
             found.extend(all.iter().filter(|stat| has_marker(stat.pid, key, value)));
         }
-        found.into_iter().filter(|stat| stat.pid != own).collect()
+        found.retain(|stat| stat.pid != own);
+        (Vec::from_iter(found), all)
+    };
+    let find = || {
+        for _ in 0..SETTLE_TRIES {
+            let (found, all) = look();
+            let is_settled = marker.is_none() || !all.iter().any(|stat| is_in_exec(stat.pid));
+            if !found.is_empty() || is_settled {
+                return found;
+            }
+            std::thread::sleep(SETTLE_PAUSE);
+        }
+        look().0
     };
     end_all(&find, timing, &mut std::thread::sleep)
 }

@@ -1,6 +1,6 @@
 //! Ways out of the sandbox, each tried by a real process. Without a sandbox they have no meaning.
 
-use crate::support::{Fixture, sandbox_is_there};
+use crate::support::{Fixture, Stranger, sandbox_is_there};
 use nix::libc;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -199,14 +199,12 @@ async fn processes_outside_are_out_of_reach() {
         return;
     }
     let fixture = Fixture::new();
-    let mut stranger = Command::new("sleep").arg("1030").env("SECRET", "sesame").spawn().unwrap();
-    let pid = stranger.id();
+    let stranger = Stranger::new();
+    let pid = stranger.pid();
     refused(&fixture, &[&format!("kill -9 {pid}"), "kill -9 $PPID", &format!("cat /proc/{pid}/environ")])
         .await;
     allowed(&fixture, &["sleep 1000 & kill $!; wait $! || true"]).await;
-    assert!(stranger.try_wait().unwrap().is_none());
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    assert!(stranger.is_alive());
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
 //! The keeper: what it writes, what it ends, what it survives.
 
-use crate::support::{HELPER, until};
+use crate::support::{HELPER, Stranger, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use swarm_protocol::process::{EXIT_FILE, ExitFile, KEEPER_FILE, KeeperFile, ProcessExit};
-use worker::shell::processes::{find_by_env_marker, identity_of, is_alive};
+use worker::shell::processes::{command_of, descendants_of, find_by_env_marker, is_alive, live_processes};
 
 struct Kept {
     dir: tempfile::TempDir,
@@ -78,10 +78,17 @@ async fn a_killed_worker_takes_its_tree_along() {
     // A child, a double fork, a session of its own, and one that ignores SIGTERM and has no marker.
     let mut kept = Kept::start(
         "sleep 1001 & (sleep 1002 &) ; setsid sleep 1003 & \
-         (trap '' TERM; env -i setsid /bin/sleep 1004 &) ; touch $RUN_DIR/ready; sleep 1005; true",
+         (trap '' TERM; env -i setsid /bin/sleep 1004 &) ; sleep 1005; true",
     );
-    kept.ready().await;
-    let stranger = Command::new("sleep").arg("1006").spawn().unwrap();
+    let expected = ["/bin/sleep 1004", "sleep 1001", "sleep 1002", "sleep 1003", "sleep 1005"];
+    let keeper = kept.keeper.id().cast_signed();
+    until("all have become what they shall be", || {
+        let below = descendants_of(keeper, &live_processes());
+        let commands: Vec<String> = below.iter().map(|stat| command_of(stat.pid)).collect();
+        expected.iter().all(|name| commands.iter().any(|command| command == name))
+    })
+    .await;
+    let stranger = Stranger::new();
     let file = kept.keeper_file().await;
     let worker = file.worker();
     assert!(is_alive(&worker) && is_alive(&file.keeper()));
@@ -90,13 +97,10 @@ async fn a_killed_worker_takes_its_tree_along() {
     assert_eq!(exit.exit, ProcessExit::Signal(9));
     let mut killed: Vec<&str> = exit.killed.iter().map(|process| process.command.as_str()).collect();
     killed.sort_unstable();
-    assert_eq!(killed, ["/bin/sleep 1004", "sleep 1001", "sleep 1002", "sleep 1003", "sleep 1005"]);
+    assert_eq!(killed, expected);
     assert_eq!(exit.survivors, []);
     assert!(!is_alive(&worker));
-    let mut stranger = stranger;
-    assert!(identity_of(stranger.id().cast_signed()).is_some());
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    assert!(stranger.is_alive());
 }
 
 #[tokio::test]

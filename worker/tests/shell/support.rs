@@ -70,6 +70,35 @@ impl Fixture {
     }
 }
 
+/// A process that is nobody's business; ended with the test, whatever its outcome.
+pub(crate) struct Stranger(std::process::Child);
+
+impl Stranger {
+    pub(crate) fn new() -> Self {
+        let child = std::process::Command::new("sleep")
+            .arg("1030")
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        worker::shell::processes::identity_of(self.pid()).is_some()
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 /// Fails loudly on a machine without one, unless that was asked for.
 pub(crate) fn sandbox_is_there() -> bool {
     let report = probe(Path::new(HELPER)).unwrap();
