@@ -178,7 +178,8 @@ impl Connector {
                 Ended::Lost(error) => tracing::debug!(%error, "no connection to the server"),
             }
             self.outbox.set_connected(false);
-            self.state.send_replace(LinkState::Away);
+            // A try that fails is no news.
+            self.state.send_if_modified(|state| std::mem::replace(state, LinkState::Away) != LinkState::Away);
             if began.elapsed() > LONGEST_PAUSE {
                 pause = FIRST_PAUSE;
             }

@@ -20,19 +20,15 @@ pub(super) async fn goodbye(link: &Link, recorder: &Recorder, code: i32) -> i32 
     let away = async {
         loop {
             let now = state.borrow_and_update().clone();
-            match now {
-                LinkState::Refused { .. } => return,
-                LinkState::Connected => {
-                    if state.changed().await.is_err() {
-                        return;
-                    }
-                }
+            let changed = state.changed();
+            let goes_on = match now {
+                LinkState::Refused { .. } => false,
+                LinkState::Connected => changed.await.is_ok(),
                 // A server that comes back within the time is waited for.
-                LinkState::Away => {
-                    if tokio::time::timeout(GOODBYE_AWAY, state.changed()).await.is_err() {
-                        return;
-                    }
-                }
+                LinkState::Away => matches!(tokio::time::timeout(GOODBYE_AWAY, changed).await, Ok(Ok(()))),
+            };
+            if !goes_on {
+                return;
             }
         }
     };

@@ -433,3 +433,18 @@ async fn a_death_after_any_record_runs_nothing_twice() {
         assert_eq!(of("Try things."), 1, "{kind}");
     }
 }
+
+#[tokio::test]
+async fn a_run_ends_without_its_server() {
+    let mut rig = Rig::new().await;
+    rig.model.will([say("Looking.").call("t1", "Read", json!({"file_path": "a.txt"}))]);
+    let mut running = rig.start().await;
+    rig.until(&mut running, "tool_finished").await;
+    let mut child = running.hang_up();
+    let transcript = rig.launch.transcript.clone();
+    rig.forget_the_socket();
+    rig.model.will([say("Done.")]);
+    let status = tokio::time::timeout(std::time::Duration::from_secs(60), child.wait()).await;
+    assert_eq!(status.unwrap().unwrap().code(), Some(0));
+    assert!(std::fs::read_to_string(transcript).unwrap().contains("\"run_ended\""));
+}

@@ -105,6 +105,12 @@ impl Rig {
         Self { dir, launch, model, listener, heads: Vec::new(), bodies: Vec::new() }
     }
 
+    /// The server goes, and its socket with it.
+    pub(super) fn forget_the_socket(&mut self) {
+        std::fs::remove_file(&self.launch.socket).unwrap();
+        self.listener = UnixListener::bind(self.root().join("elsewhere")).unwrap();
+    }
+
     pub(super) fn root(&self) -> PathBuf {
         self.dir.path().canonicalize().unwrap()
     }
