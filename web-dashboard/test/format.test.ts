@@ -31,6 +31,7 @@ describe("durations and ages", () => {
   });
 
   it("says how long a step took", () => {
+    expect(format.took(12)).toBe("12 ms");
     expect(format.took(140)).toBe("0.1 s");
     expect(format.took(31_000)).toBe("31 s");
     expect(format.took(72_000)).toBe("1:12");

@@ -24,8 +24,9 @@ export function duration(ms: number): string {
   return `${Math.floor(value / DAY)} d`;
 }
 
-/** How long a step took: `0.4 s`, `31 s`, then as {@link duration}. */
+/** How long a step took: `12 ms`, `0.4 s`, `31 s`, then as {@link duration}. */
 export function took(ms: number): string {
+  if (ms < 100) return `${Math.round(ms)} ms`;
   if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
   if (ms < MINUTE) return `${Math.floor(ms / 1000)} s`;
   return duration(ms);

@@ -285,8 +285,9 @@ function Conversation({ detail }: { detail: SessionDetail }) {
         data-testid="conversation"
       >
         <div ref={tail.content} className="talk-content">
-          {lines.map((line) => (
-            <ConversationLine key={`${line.item} ${line.seq}`} line={line} />
+          {lines.map((line, index) => (
+            // Calls of one turn share its seq: the place tells them apart.
+            <ConversationLine key={`${line.seq} ${line.item} ${index}`} line={line} />
           ))}
           <LiveCoordinator id={id} detail={detail} />
         </div>
@@ -346,11 +347,8 @@ function ConversationLine({ line }: { line: Line }) {
             {line.tool}
             {line.calls.length > 1 ? ` ×${line.calls.length}` : ""}
           </span>
-          {line.calls.map((call) => (
-            <span
-              key={`${call.seq} ${call.worker_id ?? call.summary}`}
-              className={call.is_error ? "hue-fail" : ""}
-            >
+          {line.calls.map((call, index) => (
+            <span key={index} className={call.is_error ? "hue-fail" : ""}>
               {call.worker_id ? <WorkerChip id={call.worker_id} /> : <Visible text={call.summary} />}
               {call.is_error ? " failed" : ""}
             </span>
