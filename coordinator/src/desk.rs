@@ -115,7 +115,7 @@ mod tests {
         assert!(desk.overdue(start + Duration::from_secs(9_999)).is_empty());
         desk.run(&id, start + Duration::from_secs(10_000));
         assert!(desk.overdue(start + Duration::from_secs(10_000)).is_empty());
-        assert_eq!(desk.overdue(start + Duration::from_secs(10_001)), [id.clone()]);
+        assert_eq!(desk.overdue(start + Duration::from_secs(10_001)), std::slice::from_ref(&id));
         desk.close(&id);
         assert_eq!(desk.next_deadline(), None);
     }

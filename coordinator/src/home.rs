@@ -334,7 +334,7 @@ mod tests {
             other => panic!("{other:?}"),
         }
         drop(lock);
-        home.lock().unwrap();
+        drop(home.lock().unwrap());
     }
 
     #[test]

@@ -64,11 +64,11 @@ fn ended(
     changes: String,
     make: impl Fn(&'static str, &str, &'static str, String, &'static str) -> Place,
 ) -> Place {
-    if worker.discarded {
-        return make("done", "Discarded", "⌫", "kept for 30 days".to_owned(), "");
-    }
     if let Some(into) = &worker.merged_into {
         return make("done", &format!("Merged into {into}"), "✓✓", changes, "/review");
+    }
+    if worker.discarded {
+        return make("done", "Discarded", "⌫", "kept for 30 days".to_owned(), "");
     }
     if !worker.doubts.is_empty() {
         let doubts: Vec<&str> = worker.doubts.iter().map(|doubt| doubt.sentence()).collect();

@@ -32,7 +32,7 @@ pub(crate) const BIN_DAYS: u32 = 30;
 
 /// Why a review call did nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum ReviewError {
+pub(crate) enum ReviewError {
     /// The session said no.
     #[error(transparent)]
     Order(#[from] OrderError),

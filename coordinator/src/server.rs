@@ -359,8 +359,9 @@ impl Server {
     pub async fn run(self) -> Result<(), ServerError> {
         let Self { shared, listener, socket, lock } = self;
         let mut parts = JoinSet::new();
-        parts.spawn(socket::serve(Arc::clone(&shared), socket));
+        // Sessions first: a worker whose session is not known yet would be refused for good.
         crate::sessions::load(&shared).await?;
+        parts.spawn(socket::serve(Arc::clone(&shared), socket));
         let process = process_identity(std::process::id().cast_signed());
         shared.home.write_server_file(&ServerFile {
             address: shared.address.to_string(),

@@ -37,7 +37,7 @@ pub(crate) type Reply<T> = oneshot::Sender<T>;
 
 /// Why a session does not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OrderError {
+pub(crate) enum OrderError {
     /// The actor is gone: the server stops, or another owns the session.
     #[error("session {0} is not served any more")]
     Gone(SessionId),
@@ -267,9 +267,9 @@ pub(crate) struct Resumed {
 
 /// A way to a session's actor.
 #[derive(Clone)]
-pub struct SessionHandle {
+pub(crate) struct SessionHandle {
     /// Its id.
-    pub id: SessionId,
+    pub(crate) id: SessionId,
     pub(crate) orders: mpsc::Sender<Order>,
 }
 

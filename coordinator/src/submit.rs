@@ -35,7 +35,7 @@ const PROMPT_BYTES: usize = 1024 * 1024;
 
 /// Why a task was not accepted. Nothing was made.
 #[derive(Debug, thiserror::Error)]
-pub enum SubmitError {
+pub(crate) enum SubmitError {
     /// Nothing to do.
     #[error("the prompt is empty")]
     EmptyPrompt,

@@ -109,7 +109,7 @@ pub fn resolve_endpoint(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<ResolvedEndpoint, EndpointError> {
     if name == "demo" {
-        return Ok(ResolvedEndpoint { endpoint: plain("demo", "demo", ApiKind::Demo, ""), key: None });
+        return Ok(ResolvedEndpoint { endpoint: plain("demo", "", ApiKind::Demo, ""), key: None });
     }
     let (provider, model) = name
         .split_once('/')

@@ -60,9 +60,9 @@ pub struct ModelEndpoint {
 }
 
 impl ModelEndpoint {
-    /// `provider/model`, or `demo`.
+    /// `provider/model`; the provider alone when it has one model only, which then has no name.
     pub fn display_name(&self) -> String {
-        if self.api == ApiKind::Demo {
+        if self.model.is_empty() {
             self.provider.clone()
         } else {
             format!("{}/{}", self.provider, self.model)

@@ -168,9 +168,8 @@ async fn checkout(repo: Option<&str>) -> Result<Option<PathBuf>, Fault> {
     match repo {
         None => Ok(None),
         Some(path) => {
-            let repository = Repository::open(Path::new(path))
-                .await
-                .map_err(|error| submit::SubmitError::Repository(error))?;
+            let repository =
+                Repository::open(Path::new(path)).await.map_err(submit::SubmitError::Repository)?;
             Ok(Some(repository.root().to_owned()))
         }
     }
@@ -207,7 +206,7 @@ pub(super) async fn nodes(State(shared): State<Arc<Shared>>) -> Result<Json<Vec<
         workers += handle.read(|model| model.places_taken() as u32).await?;
     }
     let free_disk = nix::sys::statvfs::statvfs(shared.home.root())
-        .map(|stat| stat.blocks_available() as u64 * stat.fragment_size() as u64)
+        .map(|stat| stat.blocks_available() * stat.fragment_size())
         .unwrap_or(0);
     Ok(Json(vec![NodeView {
         name: "local".to_owned(),

@@ -68,12 +68,15 @@ const MIGRATIONS: &[M<'static>] = &[M::up(
                                status INTEGER NOT NULL, body TEXT NOT NULL) STRICT;",
 )];
 
+/// What became of an append.
+type Stored = Result<Vec<Arc<EventLine>>, AppendError>;
+
 struct Append {
     session: SessionId,
     expected: Seq,
     events: Vec<Event>,
     at: Timestamp,
-    reply: oneshot::Sender<Result<Vec<Arc<EventLine>>, AppendError>>,
+    reply: oneshot::Sender<Stored>,
 }
 
 enum Order {
@@ -232,7 +235,7 @@ fn commit_group(connection: &mut Connection, group: Vec<Append>, lines: &broadca
     if group.is_empty() {
         return;
     }
-    let mut done: Vec<(Append, Result<Vec<Arc<EventLine>>, AppendError>)> = Vec::with_capacity(group.len());
+    let mut done: Vec<(Append, Stored)> = Vec::with_capacity(group.len());
     let committed = (|| -> Result<(), rusqlite::Error> {
         let mut transaction = connection.transaction()?;
         for append in group {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use swarm_protocol::{
     WorkerId,
-    launch::{ApiKind, Expects, Isolation, ModelEndpoint},
+    launch::{Expects, Isolation, ModelEndpoint},
     record::{ToolEffect, head_of},
 };
 use worktree_manager::Repository;
@@ -211,7 +211,7 @@ impl Agent {
         let usual = &self.0.worker_model;
         let model = match name.split_once('/') {
             Some((provider, model)) if provider == usual.provider => model,
-            None if usual.api != ApiKind::Demo => name,
+            None => name,
             _ => {
                 return Err(ToolOutput::error(format!(
                     "model `{}` is not configured here; leave it out, or name one of provider {}.",

@@ -57,3 +57,6 @@ pub(crate) fn verdict(model: &SessionModel, task: TaskId, exit: &ExitReason) -> 
     };
     (verdict, reasons)
 }
+
+#[cfg(test)]
+mod tests;

@@ -672,20 +672,14 @@ impl Actor {
         };
         let mut events = self.withdraw_requests(worker_id, "its run ended");
         // Orders of the run that it never recorded and that mean nothing to a next one.
-        events.extend(
-            self.model.worker(worker_id).into_iter().flat_map(|worker| &worker.commands).filter_map(
-                |pending| {
-                    (!matches!(pending.command, Command::Message { .. })).then(|| {
-                        Event::WorkerCommandSettled {
-                            worker_id: worker_id.clone(),
-                            command: pending.id,
-                            accepted: false,
-                            note: "the run ended first".to_owned(),
-                        }
-                    })
-                },
-            ),
-        );
+        let orphans = self.model.worker(worker_id).into_iter().flat_map(|worker| &worker.commands);
+        let orphans = orphans.filter(|pending| !matches!(pending.command, Command::Message { .. }));
+        events.extend(orphans.map(|pending| Event::WorkerCommandSettled {
+            worker_id: worker_id.clone(),
+            command: pending.id,
+            accepted: false,
+            note: "the run ended first".to_owned(),
+        }));
         events.push(Event::WorkerWorktree {
             worker_id: worker_id.clone(),
             exists: worktree_exists,
