@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { hasHidden, lineCount, pieces, plainOutput, visible } from "../src/lib/escape";
+import { firstLines, hasHidden, pieces, plainOutput, seenLines, visible } from "../src/lib/escape";
 
 describe("what a person decides on", () => {
   it("shows bidi, control and widthless characters as code points", () => {
@@ -31,11 +31,12 @@ describe("what a person decides on", () => {
   });
 });
 
-it("counts lines without inventing one at the end", () => {
-  expect(lineCount("")).toBe(0);
-  expect(lineCount("a")).toBe(1);
-  expect(lineCount("a\n")).toBe(1);
-  expect(lineCount("a\nb")).toBe(2);
+it("one endless line counts as the lines it fills", () => {
+  expect(seenLines("x".repeat(2000))).toBe(20);
+  expect(seenLines("a\n\nb\n")).toBe(3);
+  expect(seenLines("")).toBe(0);
+  expect(firstLines("x".repeat(2000), 12)).toHaveLength(1200);
+  expect(firstLines("a\nb\nc", 2)).toBe("a\nb");
 });
 
 it("drops terminal colours from output and keeps the last of overwritten lines", () => {

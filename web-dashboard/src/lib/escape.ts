@@ -51,9 +51,24 @@ export function plainOutput(text: string): string {
     .join("\n");
 }
 
-/** Lines of a text; a line break at its end begins no new one. */
-export function lineCount(text: string): number {
+/** Columns after which a line is taken to wrap: one endless line hides as much as many short ones. */
+const COLUMNS = 100;
+
+/** Lines as they are seen, long ones wrapped. */
+export function seenLines(text: string): number {
   if (text === "") return 0;
   const body = text.endsWith("\n") ? text.slice(0, -1) : text;
-  return body.split("\n").length;
+  return body.split("\n").reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / COLUMNS)), 0);
+}
+
+/** The first lines as they are seen. */
+export function firstLines(text: string, count: number): string {
+  const kept: string[] = [];
+  let room = count;
+  for (const line of text.split("\n")) {
+    if (room <= 0) break;
+    kept.push(line.slice(0, room * COLUMNS));
+    room -= Math.max(1, Math.ceil(line.length / COLUMNS));
+  }
+  return kept.join("\n");
 }

@@ -3,7 +3,7 @@ import { Link } from "wouter";
 import { errorText, post, seg } from "../api/client";
 import type { AnsweredPermission, AnswerPermission, PermissionView, Racer } from "../api/types";
 import * as arming from "../lib/arming";
-import { hasHidden, lineCount, visible } from "../lib/escape";
+import { firstLines, hasHidden, seenLines, visible } from "../lib/escape";
 import * as format from "../lib/format";
 import { isOpen } from "../store/state";
 import { reload, store, useStore } from "../store/store";
@@ -95,7 +95,7 @@ export function PermissionCard({
   const ids = useId();
   const open = isOpen(view);
   const text = inputText(view);
-  const lines = lineCount(text);
+  const lines = seenLines(text);
   const long = lines > LONG_LINES;
   const unread = long && !unfolded;
   const off = live ? null : NOT_LIVE;
@@ -218,7 +218,7 @@ export function PermissionCard({
 
       <div className={`permission-input${unread ? " folded" : ""}`} id={`${ids}-input`}>
         <pre data-testid="permission-input">
-          <Visible text={unread ? text.split("\n").slice(0, LONG_LINES).join("\n") : text} />
+          <Visible text={unread ? firstLines(text, LONG_LINES) : text} />
         </pre>
         <div className="permission-input-foot text3">
           {long ? (
@@ -241,7 +241,7 @@ export function PermissionCard({
       </div>
 
       <p className="text2">
-        asks because <Visible text={request.why} />
+        <Visible text={request.why} />
         {request.description ? (
           <>
             {" "}

@@ -57,7 +57,9 @@ function RowEnd({
       <span className="row-meter">
         {running && worker ? (
           <WorkerMeter worker={worker} />
-        ) : worker && worker.files_changed > 0 ? (
+        ) : worker &&
+          worker.files_changed > 0 &&
+          (state.group === "needs_you" || state.group === "failed") ? (
           <span className="num">{format.delta(worker.insertions, worker.deletions)}</span>
         ) : null}
       </span>
@@ -112,7 +114,7 @@ export function WorkerCard({ worker }: { worker: WorkerView }) {
       <span className="worker-card-name">
         <span className="mono text2">{worker.id}</span> <Visible text={worker.name} />
       </span>
-      {fact ? (
+      {fact && state.group !== "ready" && state.group !== "done" ? (
         <span className="row-fact text2">
           <Visible text={fact} />
         </span>
