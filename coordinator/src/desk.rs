@@ -8,6 +8,9 @@ use std::collections::HashMap;
 use swarm_protocol::PermissionRequestId;
 use tokio::time::{Duration, Instant};
 
+/// A wait for a person longer than this is news for the coordinator (spec 6.4).
+pub(crate) const LONG_WAIT: Duration = Duration::from_secs(60);
+
 /// A request's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Clock {
@@ -21,6 +24,8 @@ enum Clock {
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     clocks: HashMap<PermissionRequestId, Clock>,
+    /// When requests came in whose long wait was not reported yet.
+    waits: HashMap<PermissionRequestId, Instant>,
     /// Requests whose clock was set, stopped or taken away since the last look.
     changed: Vec<PermissionRequestId>,
 }
@@ -31,6 +36,7 @@ impl Desk {
     pub(crate) fn new(open: impl Iterator<Item = (PermissionRequestId, Duration)>) -> Self {
         Self {
             clocks: open.map(|(id, timeout)| (id, Clock::Stands { left: timeout })).collect(),
+            waits: HashMap::new(),
             changed: Vec::new(),
         }
     }
@@ -38,12 +44,14 @@ impl Desk {
     /// A request came in; its worker is connected.
     pub(crate) fn open(&mut self, id: PermissionRequestId, timeout: Duration, now: Instant) {
         self.changed.push(id.clone());
+        self.waits.entry(id.clone()).or_insert(now);
         self.clocks.entry(id).or_insert(Clock::Runs { until: now + timeout });
     }
 
     /// A request is settled.
     pub(crate) fn close(&mut self, id: &PermissionRequestId) {
         self.clocks.remove(id);
+        self.waits.remove(id);
         self.changed.push(id.clone());
     }
 
@@ -72,15 +80,24 @@ impl Desk {
         std::mem::take(&mut self.changed)
     }
 
-    /// When the next clock runs out.
+    /// Requests that have waited longer than [`LONG_WAIT`]; each is told once.
+    pub(crate) fn long_waits(&mut self, now: Instant) -> Vec<PermissionRequestId> {
+        let long = |since: &Instant| now.saturating_duration_since(*since) >= LONG_WAIT;
+        let ids: Vec<_> =
+            self.waits.iter().filter(|(_, since)| long(since)).map(|(id, _)| id.clone()).collect();
+        for id in &ids {
+            self.waits.remove(id);
+        }
+        ids
+    }
+
+    /// When the next clock runs out, or the next wait becomes a long one.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.clocks
-            .values()
-            .filter_map(|clock| match clock {
-                Clock::Runs { until } => Some(*until),
-                Clock::Stands { .. } => None,
-            })
-            .min()
+        let clocks = self.clocks.values().filter_map(|clock| match clock {
+            Clock::Runs { until } => Some(*until),
+            Clock::Stands { .. } => None,
+        });
+        clocks.chain(self.waits.values().map(|since| *since + LONG_WAIT)).min()
     }
 
     /// When a request's clock runs out, if it runs.
@@ -110,6 +127,9 @@ mod tests {
         desk.open(id.clone(), Duration::from_secs(600), start);
         // A repeat of the request does not wind the clock up again.
         desk.open(id.clone(), Duration::from_secs(600), start + Duration::from_secs(100));
+        assert_eq!(desk.next_deadline(), Some(start + LONG_WAIT));
+        assert!(desk.long_waits(start).is_empty());
+        assert_eq!(desk.long_waits(start + LONG_WAIT), std::slice::from_ref(&id));
         assert_eq!(desk.next_deadline(), Some(start + Duration::from_secs(600)));
         desk.stand(&id, start + Duration::from_secs(599));
         assert!(desk.overdue(start + Duration::from_secs(9_999)).is_empty());

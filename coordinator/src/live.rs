@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use swarm_protocol::{PermissionRequestId, Timestamp, WorkerId, frame::Live};
+use swarm_protocol::{PermissionRequestId, Seq, SessionId, Timestamp, WorkerId, frame::Live};
 
 /// The last news of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,14 +15,18 @@ pub(crate) struct LiveState {
     pub(crate) context_window: Option<u64>,
 }
 
-/// The table. The lock is never held across an await.
+/// The table. Its locks are never held across an await.
 #[derive(Debug, Default)]
-pub(crate) struct LiveTable(Mutex<HashMap<WorkerId, LiveState>>);
+pub(crate) struct LiveTable {
+    workers: Mutex<HashMap<WorkerId, LiveState>>,
+    /// Where each session's journal stands: what a live event follows.
+    seqs: Mutex<HashMap<SessionId, Seq>>,
+}
 
 impl LiveTable {
     /// Takes in a worker's news.
     pub(crate) fn note(&self, worker_id: &WorkerId, live: &Live) {
-        let Ok(mut table) = self.0.lock() else { return };
+        let Ok(mut table) = self.workers.lock() else { return };
         match live {
             Live::Activity { text, context_tokens, context_window } => {
                 let state = table.entry(worker_id.clone()).or_default();
@@ -42,14 +46,26 @@ impl LiveTable {
 
     /// The last news of a worker.
     pub(crate) fn get(&self, worker_id: &WorkerId) -> Option<LiveState> {
-        self.0.lock().ok()?.get(worker_id).cloned()
+        self.workers.lock().ok()?.get(worker_id).cloned()
     }
 
     /// A worker ended.
     pub(crate) fn forget(&self, worker_id: &WorkerId) {
-        if let Ok(mut table) = self.0.lock() {
+        if let Ok(mut table) = self.workers.lock() {
             table.remove(worker_id);
         }
+    }
+
+    /// A session's journal stands here now.
+    pub(crate) fn note_seq(&self, session: SessionId, seq: Seq) {
+        if let Ok(mut seqs) = self.seqs.lock() {
+            seqs.insert(session, seq);
+        }
+    }
+
+    /// Where a session's journal stands.
+    pub(crate) fn seq(&self, session: SessionId) -> Seq {
+        self.seqs.lock().ok().and_then(|seqs| seqs.get(&session).copied()).unwrap_or_default()
     }
 }
 

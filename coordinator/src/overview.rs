@@ -5,6 +5,7 @@ use swarm_protocol::{
     SessionState, Timestamp, WaitingFor, WorkerStatus,
     api::{OverviewRow, SessionView, WorkerView},
     launch::Expects,
+    notification::Doubt,
 };
 
 /// Silence longer than this is worth a look.
@@ -30,7 +31,7 @@ fn place(worker: &WorkerView, now: Timestamp) -> Place {
         fact,
         page,
     };
-    let changes = format!("{} files +{} -{}", worker.files_changed, worker.insertions, worker.deletions);
+    let changes = changes_of(worker);
     let cause = worker.cause.clone().unwrap_or_default();
     let quiet = now.millis_since(worker.updated_at);
     match (worker.status, worker.waiting_for) {
@@ -41,8 +42,10 @@ fn place(worker: &WorkerView, now: Timestamp) -> Place {
         (WorkerStatus::Waiting, Some(WaitingFor::Server)) => make("watch", "Reconnecting", "◌", cause, ""),
         (WorkerStatus::Waiting, _) => make("working", "Waits for own jobs", "◐", cause, ""),
         (WorkerStatus::Pending, _) => {
-            let fact = worker.position.map(|position| format!("place {position}")).unwrap_or_default();
-            make("queued", "Queued", "○", fact, "")
+            let word = worker
+                .position
+                .map_or("Queued".to_owned(), |position| format!("Queued, {}", ordinal(position)));
+            make("queued", &word, "○", String::new(), "")
         }
         (WorkerStatus::Starting, _) => make("working", "Setting up", "◐", worker.activity.clone(), ""),
         (WorkerStatus::Running, _) if quiet > QUIET_MS => {
@@ -50,6 +53,9 @@ fn place(worker: &WorkerView, now: Timestamp) -> Place {
         }
         (WorkerStatus::Running, _) => make("working", "Working", "◐", worker.activity.clone(), ""),
         (WorkerStatus::Finishing, _) => make("working", "Finishing", "◐", String::new(), ""),
+        (WorkerStatus::Failed | WorkerStatus::Aborted, _) if worker.discarded => {
+            make("done", "Discarded", "⌫", "kept for 30 days".to_owned(), "")
+        }
         (WorkerStatus::Failed, _) => make("failed", "Failed", "✕", cause, ""),
         (WorkerStatus::Aborted, _) => {
             let by = if worker.stopped_by_person { "Stopped by you" } else { "Stopped by coordinator" };
@@ -72,18 +78,37 @@ fn ended(
     }
     if !worker.doubts.is_empty() {
         let doubts: Vec<&str> = worker.doubts.iter().map(|doubt| doubt.sentence()).collect();
-        let word = match worker.doubts.len() {
-            1 => "1 doubt".to_owned(),
-            many => format!("{many} doubts"),
+        let doubt = match (worker.doubts.as_slice(), worker.branch.is_some()) {
+            ([Doubt::NoChange], _) => "No change".to_owned(),
+            ([_], true) => "Ready, 1 doubt".to_owned(),
+            (many, true) => format!("Ready, {} doubts", many.len()),
+            (many, false) => format!("Ended, {} doubts", many.len()),
         };
         let page = if worker.branch.is_some() { "/review" } else { "" };
-        return make("needs_you", &word, "◆", doubts.join("; "), page);
+        return make("needs_you", &doubt, "◆", doubts.join("; "), page);
     }
     match (&worker.branch, worker.expects) {
         (Some(_), _) => make("ready", "Ready to review", "✓", changes, "/review"),
         (None, Expects::Report) => make("done", "Reported", "✓", String::new(), ""),
         (None, Expects::Changes) => make("done", "Nothing to change", "–", String::new(), ""),
     }
+}
+
+/// `2 files +14 −3`, with a true minus.
+fn changes_of(worker: &WorkerView) -> String {
+    let files = if worker.files_changed == 1 { "file" } else { "files" };
+    format!("{} {files} +{} \u{2212}{}", worker.files_changed, worker.insertions, worker.deletions)
+}
+
+fn ordinal(n: u32) -> String {
+    let end = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{n}{end}")
 }
 
 /// The row of a worker.
@@ -144,4 +169,18 @@ pub(crate) fn sort(rows: &mut [OverviewRow]) {
         };
         (group, since.unwrap_or(0))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_the_queue() {
+        for (n, expected) in
+            [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (22, "22nd"), (113, "113th")]
+        {
+            assert_eq!(ordinal(n), expected);
+        }
+    }
 }

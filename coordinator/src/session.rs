@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) mod actor;
 pub(crate) mod engine;
 pub(crate) mod model;
+pub(crate) mod projection;
 pub(crate) mod prompt;
 pub(crate) mod tools;
 pub(crate) mod verdict;

@@ -20,7 +20,7 @@ use crate::{
     clock,
     journal::{AppendError, Journal as _, StorageFault},
     server::Shared,
-    session::{KeyRing, SessionHandle, actor, model::SessionModel},
+    session::{KeyRing, SessionHandle, actor, model::SessionModel, projection::Projection},
 };
 
 /// Events read at once when a session is loaded.
@@ -88,9 +88,15 @@ impl Sessions {
         self.workers_live_at_close.load(Ordering::Relaxed)
     }
 
-    fn serve(&self, shared: &Arc<Shared>, model: SessionModel, keys: KeyRing) -> SessionHandle {
+    fn serve(
+        &self,
+        shared: &Arc<Shared>,
+        model: SessionModel,
+        projection: Projection,
+        keys: KeyRing,
+    ) -> SessionHandle {
         let id = model.id;
-        let (handle, task) = actor::spawn(Arc::clone(shared), model, keys);
+        let (handle, task) = actor::spawn(Arc::clone(shared), model, projection, keys);
         lock(&self.served).insert(id, Served { handle: handle.clone(), task });
         handle
     }
@@ -100,8 +106,8 @@ impl Sessions {
 pub(crate) async fn load(shared: &Arc<Shared>) -> Result<(), StorageFault> {
     for stored in shared.journal.sessions().await? {
         match fold(shared, stored.session_id).await {
-            Ok(model) => {
-                shared.sessions.serve(shared, model, KeyRing::default());
+            Ok((model, projection)) => {
+                shared.sessions.serve(shared, model, projection, KeyRing::default());
             }
             Err(problem) => {
                 tracing::error!(session.id = %stored.session_id, %problem, "a session is damaged");
@@ -113,9 +119,13 @@ pub(crate) async fn load(shared: &Arc<Shared>) -> Result<(), StorageFault> {
     Ok(())
 }
 
-/// A session's state from its events.
-async fn fold(shared: &Shared, session: SessionId) -> Result<SessionModel, String> {
-    let mut model: Option<SessionModel> = None;
+fn projection_of(shared: &Shared, model: &SessionModel) -> Projection {
+    Projection::new(shared.home.session_file(&model.spec.repo_key, model.id))
+}
+
+/// A session's state from its events; its JSONL file is written anew from them.
+async fn fold(shared: &Shared, session: SessionId) -> Result<(SessionModel, Projection), String> {
+    let mut model: Option<(SessionModel, Projection)> = None;
     let mut after = Seq(0);
     loop {
         let read = shared.journal.read(session, after, PAGE).await.map_err(|error| error.to_string())?;
@@ -129,9 +139,15 @@ async fn fold(shared: &Shared, session: SessionId) -> Result<SessionModel, Strin
         for line in &read.lines {
             match &mut model {
                 None => {
-                    model = Some(SessionModel::begin(line).ok_or("its first event does not open a session")?);
+                    let begun = SessionModel::begin(line).ok_or("its first event does not open a session")?;
+                    let mut projection = projection_of(shared, &begun);
+                    projection.restart();
+                    model = Some((begun, projection));
                 }
-                Some(model) => model.apply(line),
+                Some((model, projection)) => {
+                    model.apply(line);
+                    projection.write(line);
+                }
             }
         }
     }
@@ -149,7 +165,8 @@ pub(crate) async fn open(
     let lines = shared.journal.append(session, Seq(0), vec![created], clock::now()).await?;
     let line: &EventLine = lines.first().ok_or(StorageFault::Closed)?;
     let model = SessionModel::begin(line).ok_or(StorageFault::Closed)?;
-    Ok(shared.sessions.serve(shared, model, keys))
+    let projection = projection_of(shared, &model);
+    Ok(shared.sessions.serve(shared, model, projection, keys))
 }
 
 async fn session_of(

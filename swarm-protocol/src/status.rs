@@ -68,9 +68,9 @@ pub enum ExitReason {
         /// What failed.
         message: String,
     },
-    /// The set-up command of the project failed.
+    /// The worktree, the process or the project's set-up command could not be had.
     SetupFailed {
-        /// Its output, cut.
+        /// What was said, cut.
         output: String,
     },
     /// Set from outside: the process was killed.
@@ -140,7 +140,9 @@ impl ExitReason {
             Self::LoopDetected => "it repeated itself".to_owned(),
             Self::DeniedAndStopped => "a person denied a permission and stopped it".to_owned(),
             Self::StorageError { message } => format!("its record could not be written: {message}"),
-            Self::SetupFailed { .. } => "the project's set-up command failed".to_owned(),
+            Self::SetupFailed { output } => {
+                format!("it could not be set up: {}", crate::record::head_of(output))
+            }
             Self::Killed { signal } => format!("killed (signal {signal})"),
             Self::Lost => "its process is gone and left no word".to_owned(),
         }

@@ -15,7 +15,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    KeyRing, ORDER_QUEUE, Order, OrderError, SessionHandle, engine, model::SessionModel, verdict, views,
+    KeyRing, ORDER_QUEUE, Order, OrderError, SessionHandle, engine, model::SessionModel,
+    projection::Projection, verdict, views,
 };
 use crate::{
     clock,
@@ -65,6 +66,7 @@ pub(crate) struct Actor {
     places: HashMap<WorkerId, Place>,
     stop_deadlines: HashMap<WorkerId, Instant>,
     desk: Desk,
+    projection: Projection,
     drained: Drained,
     /// When the coordinator is woken for what waits; a burst is drained together.
     wake_at: Option<Instant>,
@@ -80,6 +82,7 @@ pub(crate) struct Actor {
 pub(crate) fn spawn(
     shared: Arc<Shared>,
     model: SessionModel,
+    projection: Projection,
     keys: KeyRing,
 ) -> (SessionHandle, AbortOnDropHandle<()>) {
     let (orders, receiver) = mpsc::channel(ORDER_QUEUE);
@@ -92,7 +95,11 @@ pub(crate) fn spawn(
         )),
         // A coordinator that crashed goes on; one that ended badly waits for news, as before the restart.
         blocked: model.exit.as_ref().is_some_and(|exit| *exit != ExitReason::Completed),
-        interrupted: false,
+        interrupted: model
+            .exit
+            .as_ref()
+            .is_some_and(|exit| matches!(exit, ExitReason::AbortedStreaming | ExitReason::AbortedTools)),
+        projection,
         shared,
         model,
         keys,
@@ -222,7 +229,9 @@ impl Actor {
             Ok(lines) => {
                 for line in lines {
                     self.model.apply(&line);
+                    self.projection.write(&line);
                 }
+                self.shared.live.note_seq(self.model.id, self.model.seq);
                 Ok(())
             }
             Err(AppendError::Stale { .. }) => {
@@ -438,6 +447,9 @@ impl Actor {
         let overdue: Vec<PermissionRequestId> = self.desk.overdue(now);
         for id in overdue {
             self.time_out(&id).await?;
+        }
+        for id in self.desk.long_waits(now) {
+            self.report_wait(&id).await?;
         }
         let stops: Vec<WorkerId> = self
             .stop_deadlines

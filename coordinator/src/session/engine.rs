@@ -233,7 +233,7 @@ impl Observer for ActorPort {
             at: clock::now(),
             session_id: Some(self.session),
             position: None,
-            event: Event::Live { worker_id: None, after: Seq(0), live },
+            event: Event::Live { worker_id: None, after: self.shared.live.seq(self.session), live },
         });
     }
 }

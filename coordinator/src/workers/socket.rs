@@ -130,15 +130,8 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
         return;
     };
     let (frames, mut outgoing) = mpsc::channel(FRAME_QUEUE);
-    let order = HelloOrder {
-        worker_id: worker_id.clone(),
-        run,
-        token,
-        last_record,
-        process,
-        frames,
-        connection: number,
-    };
+    let order =
+        HelloOrder { worker_id: worker_id.clone(), run, token, last_record, frames, connection: number };
     match session.ask(|reply| Order::Hello(order, reply)).await {
         Ok(Welcome::Welcome { acknowledged, keys }) => {
             let version = newest_version.min(PROTOCOL_VERSION);
@@ -205,7 +198,11 @@ async fn take(
                 at: clock::now(),
                 session_id: Some(session.id),
                 position: None,
-                event: Event::Live { worker_id: Some(worker_id.clone()), after: Default::default(), live },
+                event: Event::Live {
+                    worker_id: Some(worker_id.clone()),
+                    after: shared.live.seq(session.id),
+                    live,
+                },
             });
             true
         }

@@ -5,8 +5,10 @@ use swarm_protocol::{
     api::{AnswerPermission, AnsweredPermission},
     event::Event,
     frame::Command,
+    notification::{Notification, NotificationKey, NotificationKind, NotificationStatus},
     permission::{
-        Decision, PermissionDecision, PermissionMode, Racer, Rule, RuleBehavior, RuleOrigin, Scope,
+        Decision, PermissionDecision, PermissionMode, PermissionRequest, Racer, Rule, RuleBehavior,
+        RuleOrigin, Scope,
     },
 };
 use tokio::time::Instant;
@@ -92,8 +94,12 @@ impl Actor {
         }
         self.interrupted = true;
         self.wake_at = None;
-        if let Some(engine) = &self.engine {
-            engine.interrupt.cancel();
+        match &self.engine {
+            Some(engine) => engine.interrupt.cancel(),
+            // Recorded, so that a restart does not take the workers' ends for news.
+            None => {
+                self.append(vec![Event::CoordinatorExit { exit_reason: ExitReason::AbortedTools }]).await?;
+            }
         }
         let live: Vec<WorkerId> = self
             .model
@@ -269,6 +275,40 @@ impl Actor {
             decided_at: clock::now(),
         };
         self.decide(&worker_id, decision, None).await
+    }
+
+    /// A worker has waited long for a person: news for the coordinator, which wakes nobody.
+    pub(super) async fn report_wait(&mut self, id: &PermissionRequestId) -> Result<(), OrderError> {
+        let Some(permission) = self.model.permission(id).filter(|permission| permission.is_open()) else {
+            return Ok(());
+        };
+        let PermissionRequest { worker_id, run, tool, summary, .. } = &permission.request;
+        let n = self.model.permissions.iter().filter(|other| &other.request.worker_id == worker_id).count()
+            as u32;
+        let name = self.model.worker(worker_id).map(|worker| worker.spec.name.clone()).unwrap_or_default();
+        let notification = Notification {
+            key: NotificationKey {
+                worker_id: worker_id.clone(),
+                run: *run,
+                kind: NotificationKind::Progress,
+                n,
+            },
+            seq: Default::default(),
+            status: NotificationStatus::Progress,
+            summary: format!(
+                "Agent \"{name}\" has waited over a minute for a person to allow: {tool} {summary}"
+            ),
+            result: String::new(),
+            result_from_earlier: false,
+            outcome: None,
+            turns: 0,
+            usage: Default::default(),
+            cost: Default::default(),
+            duration_ms: 0,
+            enqueued_at: clock::now(),
+            after_stop: false,
+        };
+        self.append(vec![Event::NotificationQueued { notification: Box::new(notification) }]).await
     }
 
     /// Journals a decision, then sends it.
