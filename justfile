@@ -1,0 +1,40 @@
+# Short commands; `just` lists them.
+_default:
+    @just --list
+
+# format everything
+fmt:
+    cargo fmt --all
+    npm --prefix web-dashboard run format
+
+# what CI lints
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    npm --prefix web-dashboard run check
+
+# unit tests; `just test full` is ./test
+test what="fast":
+    ./test {{ if what == "full" { "" } else { what } }}
+
+# the main job on the sample repository, with the scripted model
+demo:
+    ./demo --debug
+
+# take the API's types over into the dashboard, from the running server
+types:
+    curl -sS "http://$(jq -r .address "${SWARM_HOME:-$HOME/.swarm}/server.json")/openapi.json" >web-dashboard/openapi.json
+    npm --prefix web-dashboard run types
+
+# write changed snapshots
+snapshots:
+    UPDATE_EXPECT=1 cargo nextest run --workspace
+
+# the harness's numbers
+bench:
+    cargo build --release -p coordinator -p worker --bins
+    tests/bench/bench.py
+
+# the README's picture
+screenshot:
+    scripts/screenshot.sh
