@@ -1,2 +1,7 @@
-//! entry
-fn main() {}
+//! `swarm`: the shell and the server in one binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    coordinator::cli::main()
+}

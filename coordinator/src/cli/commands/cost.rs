@@ -1,0 +1,122 @@
+//! `swarm cost`: tokens and dollars.
+
+use serde_json::json;
+use swarm_protocol::api::{CostRow, CostView};
+
+use super::super::{
+    args::{CostArgs, CostBy},
+    error::Result,
+    format,
+    output::{CYAN, DIM, paint},
+    server_process,
+    shell::Shell,
+    text::{left, right, visible, width},
+};
+
+/// Prints what was used.
+pub(crate) async fn cost(shell: &mut Shell, args: &CostArgs) -> Result<u8> {
+    let Some(found) = server_process::for_reading(shell).await? else {
+        shell.notice("nothing was used yet");
+        return Ok(0);
+    };
+    let view: CostView = found.client.get(&format!("/cost?by={}", args.by.as_str())).await?;
+    if shell.is_json() {
+        for row in &view.rows {
+            let fields = json!({"by": args.by.as_str(), "row": row, "cost_usd": row.cost.exact_usd(),
+                "prices_of": view.prices_of});
+            shell.json("cost", None, None, fields)?;
+        }
+        return Ok(0);
+    }
+    let limit = shell.out.is_terminal.then(|| shell.width());
+    let text = table(&view, args.by, limit);
+    shell.out.text(&text)?;
+    Ok(0)
+}
+
+fn table(view: &CostView, by: CostBy, limit: Option<usize>) -> String {
+    let names: Vec<String> = view.rows.iter().map(|row| name(row, by)).collect();
+    let widest = names.iter().map(|name| width(name)).max().unwrap_or(0);
+    // Four columns of figures stand behind the name.
+    let cells = match limit {
+        Some(limit) => widest.min(limit.saturating_sub(4 * 9 + 2)).max(12),
+        None => widest,
+    };
+    let heads = ["input", "cached", "output", "cost"].map(|head| right(head, 9)).concat();
+    let mut shown = format!("{}{}\n", left("", cells), paint(DIM, &heads));
+    for (row, name) in view.rows.iter().zip(names) {
+        let unknown = match row.cost.unpriced_calls {
+            0 => String::new(),
+            n => format!("  {n} n/a"),
+        };
+        let figures = [
+            format::tokens(row.usage.total_input()),
+            format::tokens(row.usage.cache_read_tokens),
+            format::tokens(row.usage.output_tokens),
+            format::cost(&row.cost),
+        ]
+        .map(|figure| right(&figure, 9))
+        .concat();
+        shown.push_str(&format!("{}{figures}{}\n", paint(CYAN, &left(&name, cells)), paint(DIM, &unknown)));
+    }
+    if view.rows.iter().any(|row| row.cost.known_usd > 0.0) {
+        shown.push_str(&paint(DIM, &format!("prices of {}\n", visible(&view.prices_of))));
+    }
+    shown
+}
+
+fn name(row: &CostRow, by: CostBy) -> String {
+    let label = visible(&row.label);
+    let key = visible(&row.key);
+    match by {
+        CostBy::Session => {
+            let short = row.key.parse::<swarm_protocol::SessionId>().map_or(key, |id| id.short());
+            format!("{short} {label}")
+        }
+        CostBy::Worker => format!("{} {label}", key.trim_start_matches(swarm_protocol::WorkerId::PREFIX)),
+        CostBy::Model | CostBy::Day => key,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use swarm_protocol::{Usage, usage::Cost};
+
+    use super::*;
+
+    #[test]
+    fn a_sum_with_unknowns_says_so() {
+        let row = |key: &str, label: &str, cost| CostRow {
+            key: key.to_owned(),
+            label: label.to_owned(),
+            usage: Usage {
+                input_tokens: 52_000,
+                output_tokens: 21_000,
+                cache_read_tokens: 213_000,
+                ..Usage::default()
+            },
+            cost,
+            calls: 3,
+        };
+        let view = CostView {
+            rows: vec![
+                row(crate::cli::fixtures::SESSION, "refactor auth module", Cost::usd(1.62)),
+                row(
+                    "01a22d8c-a610-7b1d-9a44-52f00b44fe17",
+                    "port parser",
+                    Cost { known_usd: 0.4, unpriced_calls: 1 },
+                ),
+            ],
+            prices_of: "2026-11-01".to_owned(),
+        };
+        let text = anstream::adapter::strip_str(&table(&view, CostBy::Session, Some(80))).to_string();
+        expect![[r#"
+                                             input   cached   output     cost
+            7c1d09e2 refactor auth module     265k     213k      21k    $1.62
+            0b44fe17 port parser              265k     213k      21k   >$0.40  1 n/a
+            prices of 2026-11-01
+        "#]]
+        .assert_eq(&text);
+    }
+}

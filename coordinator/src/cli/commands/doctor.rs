@@ -1,0 +1,256 @@
+//! `swarm doctor`: whether this machine has what swarm needs; each line says what it found.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde::Deserialize;
+use serde_json::json;
+use swarm_protocol::api::ServerInfo;
+
+use super::super::{
+    args::DoctorArgs,
+    error::Result,
+    format,
+    glyph::{Class, Glyphs},
+    output::{DIM, paint},
+    repository, server_process,
+    shell::{Shell, now},
+    task,
+    text::visible,
+};
+use super::show::tier_words;
+
+/// Git older than this lacks what worktrees and merges need.
+const OLDEST_GIT: (u32, u32) = (2, 38);
+
+/// Less than this and a build in a worktree is likely to fill the disk.
+const LITTLE_SPACE: u64 = 1 << 30;
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Good,
+    Doubtful,
+    Bad,
+}
+
+/// A line of the report.
+#[derive(Debug)]
+struct Finding {
+    what: &'static str,
+    health: Health,
+    words: String,
+    hint: Option<String>,
+}
+
+impl Finding {
+    fn new(what: &'static str, health: Health, words: impl Into<String>) -> Self {
+        Self { what, health, words: words.into(), hint: None }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Checks everything; 1 if a line is bad.
+pub(crate) async fn doctor(shell: &mut Shell, args: &DoctorArgs) -> Result<u8> {
+    if args.chaos {
+        return Err(super::later("doctor", "--chaos"));
+    }
+    let findings =
+        [git(), home(shell), server(shell).await, sandbox(&shell.around.program), model(shell), tmux()];
+    for finding in &findings {
+        if shell.is_json() {
+            let health = match finding.health {
+                Health::Good => "good",
+                Health::Doubtful => "doubtful",
+                Health::Bad => "bad",
+            };
+            let fields =
+                json!({"what": finding.what, "health": health, "words": finding.words, "hint": finding.hint});
+            shell.json("doctor", None, None, fields)?;
+        } else {
+            let text = line(shell.glyphs, finding);
+            shell.out.text(&text)?;
+        }
+    }
+    Ok(u8::from(findings.iter().any(|finding| finding.health == Health::Bad)))
+}
+
+fn line(glyphs: Glyphs, finding: &Finding) -> String {
+    let class = match finding.health {
+        Health::Good => Class::Done,
+        Health::Doubtful => Class::Doubt,
+        Health::Bad => Class::Failed,
+    };
+    let mut text = format!(
+        "{} {:<8} {}\n",
+        paint(class.style(), glyphs.still(class)),
+        finding.what,
+        visible(&finding.words)
+    );
+    if let Some(hint) = &finding.hint {
+        text.push_str(&format!("           {} {}\n", paint(DIM, "hint:"), visible(hint)));
+    }
+    text
+}
+
+fn output(program: &str, argument: &str) -> Option<String> {
+    let output =
+        Command::new(program).arg(argument).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn git() -> Finding {
+    let Some(version) = output("git", "--version") else {
+        return Finding::new("git", Health::Bad, "not found").hint("install git");
+    };
+    let version = version.trim_start_matches("git version ").to_owned();
+    let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if found < OLDEST_GIT {
+        let (major, minor) = OLDEST_GIT;
+        return Finding::new("git", Health::Bad, version).hint(format!("at least {major}.{minor} is needed"));
+    }
+    Finding::new("git", Health::Good, version)
+}
+
+fn home(shell: &Shell) -> Finding {
+    let root = shell.path(shell.home.root());
+    let free = server_process::free_space(shell.home.root());
+    let words = free.map_or_else(|| root.clone(), |free| format!("{root}, {} free", format::size(free)));
+    let existing = shell.home.root().ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
+    let writable = nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK).is_ok();
+    match (writable, free) {
+        (false, _) => Finding::new("home", Health::Bad, format!("{words}, cannot be written"))
+            .hint("SWARM_HOME=/other/place"),
+        (true, Some(free)) if free < LITTLE_SPACE => {
+            Finding::new("home", Health::Doubtful, words).hint("worktrees need space: swarm gc")
+        }
+        (true, _) => Finding::new("home", Health::Good, words),
+    }
+}
+
+async fn server(shell: &Shell) -> Finding {
+    let found = match server_process::running(shell).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return Finding::new("server", Health::Good, "none runs; swarm run starts one"),
+        Err(error) => return Finding::new("server", Health::Bad, error.message),
+    };
+    let info: ServerInfo = match found.client.get("/info").await {
+        Ok(info) => info,
+        Err(error) => {
+            return Finding::new("server", Health::Bad, error.message).hint("swarm serve --stop --leave");
+        }
+    };
+    let age = format::age(now().millis_since(info.started_at));
+    let words = format!("{}, pid {}, {age}, {}", info.version, info.pid, found.client.address);
+    if info.version == env!("CARGO_PKG_VERSION") {
+        Finding::new("server", Health::Good, words)
+    } else {
+        Finding::new("server", Health::Bad, format!("{words}; this is swarm {}", env!("CARGO_PKG_VERSION")))
+            .hint("swarm serve --stop --leave")
+    }
+}
+
+/// What `swarm-worker probe` prints.
+#[derive(Debug, Deserialize)]
+struct Probe {
+    tier: serde_json::Value,
+    #[serde(default)]
+    notes: Vec<String>,
+}
+
+fn sandbox(program: &Path) -> Finding {
+    let worker = program.with_file_name("swarm-worker");
+    let output = Command::new(&worker).arg("probe").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            return Finding::new("sandbox", Health::Bad, format!("{}: {error}", worker.display()))
+                .hint("swarm-worker belongs beside swarm");
+        }
+    };
+    match serde_json::from_slice::<Probe>(&output.stdout) {
+        Ok(probe) => probed(&probe),
+        Err(_) => Finding::new("sandbox", Health::Bad, "swarm-worker probe does not answer")
+            .hint("swarm and swarm-worker of one version belong together"),
+    }
+}
+
+fn probed(probe: &Probe) -> Finding {
+    // A number, or the word of the tier.
+    let tier = match &probe.tier {
+        serde_json::Value::Number(number) => number.as_u64().and_then(|tier| u8::try_from(tier).ok()),
+        serde_json::Value::String(word) => word
+            .chars()
+            .find_map(|character| character.to_digit(10))
+            .and_then(|tier| u8::try_from(tier).ok())
+            .or(Some(0)),
+        _ => None,
+    };
+    let notes = probe.notes.join("; ");
+    let words =
+        |tier: u8| if notes.is_empty() { tier_words(tier) } else { format!("{}: {notes}", tier_words(tier)) };
+    match tier {
+        Some(1) => Finding::new("sandbox", Health::Good, words(1)),
+        Some(0) => Finding::new("sandbox", Health::Doubtful, words(0))
+            .hint("a kernel with Landlock confines commands"),
+        Some(tier) => Finding::new("sandbox", Health::Doubtful, words(tier)),
+        None => Finding::new("sandbox", Health::Doubtful, notes),
+    }
+}
+
+fn model(shell: &Shell) -> Finding {
+    let repository = repository::around(shell);
+    let settings = match task::settings(shell, repository.as_ref(), Vec::new()) {
+        Ok(settings) => settings,
+        Err(error) => return Finding::new("model", Health::Bad, error.message).hint(error.causes.join(" ")),
+    };
+    let config = &settings.config;
+    let (Some(model), key) = (config.coordinator_model.as_ref().or(config.model.as_ref()), "model") else {
+        return Finding::new("model", Health::Bad, "none configured; swarm run --model demo needs none");
+    };
+    let source = config
+        .source(if config.coordinator_model.is_some() { "coordinator_model" } else { key })
+        .map_or_else(String::new, |source| format!(", from {source}"));
+    let words = format!("{model}{source}");
+    let missing = match model.split('/').next() {
+        Some("anthropic") => {
+            [&["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"][..]].concat()
+        }
+        Some("openai") => [&["OPENAI_API_KEY", "OPENAI_BASE_URL"][..]].concat(),
+        _ => Vec::new(),
+    };
+    if !missing.is_empty() && !missing.iter().any(|name| shell.around.variable(name).is_some()) {
+        return Finding::new("model", Health::Bad, format!("{words}; no key for it"))
+            .hint(format!("set {}", missing[0]));
+    }
+    Finding::new("model", Health::Good, words)
+}
+
+fn tmux() -> Finding {
+    match output("tmux", "-V") {
+        Some(version) => Finding::new("tmux", Health::Good, version.trim_start_matches("tmux ").to_owned()),
+        None => Finding::new("tmux", Health::Good, "not found; only --tmux needs it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tier_as_number_or_word() {
+        let probed = |text: &str| probed(&serde_json::from_str(text).unwrap());
+        let found = probed(r#"{"tier":2,"landlock_abi":6,"seccomp":true,"notes":["no pseudo terminals"]}"#);
+        assert_eq!(found.health, Health::Doubtful);
+        assert_eq!(found.words, "tier 2 (Landlock, seccomp): no pseudo terminals");
+        assert_eq!(probed(r#"{"tier":"unconfined"}"#).words, "tier 0: nothing is confined");
+        assert_eq!(probed(r#"{"tier":"tier1"}"#).health, Health::Good);
+    }
+}

@@ -1,0 +1,158 @@
+//! `swarm run`: one request becomes reviewed branches. Also the end of `attach` and `resume`, which follow in
+//! the same way.
+
+use serde_json::json;
+use swarm_protocol::api::{CreateTask, LoginCode, SessionDetail, TaskAccepted};
+
+use super::super::{
+    args::{Progress, RunArgs},
+    client::Client,
+    error::{CliError, Result},
+    follow::{self, Ending, Plan},
+    format,
+    output::{BOLD, CYAN, DIM, paint},
+    repository, server_process,
+    shell::Shell,
+    state::StateView,
+    task,
+    text::visible,
+};
+
+/// `swarm run`.
+pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
+    if let Some(name) = args.later.named() {
+        return Err(super::later("run", name));
+    }
+    let prompt = args.prompt.join(" ");
+    if prompt.trim().is_empty() {
+        return Err(
+            CliError::new("empty_prompt", "the prompt is empty").hint("swarm run \"refactor auth module\"")
+        );
+    }
+    let repository = repository::required(shell)?;
+    let settings = task::settings(shell, Some(&repository), task::flags(args))?;
+    task::require_model(shell, &settings)?;
+    let context = task::context(&shell.around, &settings);
+    let found = server_process::find_or_start(shell).await?;
+    let body = CreateTask {
+        prompt,
+        repo: Some(repository.checkout.to_string_lossy().into_owned()),
+        session_id: None,
+        base: args.base.clone(),
+        model: args.model.clone(),
+        permission_mode: args.permission_mode,
+        unattended: args.unattended || shell.is_json() && !shell.around.stdin_is_terminal,
+        callback_url: None,
+        labels: args.labels.clone(),
+        max_workers: number("--max-workers", args.max_workers.as_deref())?,
+        max_turns: number("--max-turns", args.max_turns.as_deref())?,
+        check: args.check.clone(),
+        tmux: args.tmux,
+        system_prompt: args.system_prompt.clone(),
+        budget: None,
+        client: Some(context.clone()),
+    };
+    let key = uuid::Uuid::new_v4().to_string();
+    let accepted: TaskAccepted = match found.client.post_once("/tasks", &key, &body).await {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            server_process::end_if_started(&found).await;
+            return Err(error);
+        }
+    };
+    for notice in &accepted.notices {
+        shell.notice(&format!("{} {}", paint(DIM, "note:"), visible(notice)));
+    }
+    if args.detach {
+        return detached(shell, &accepted);
+    }
+    let detail: SessionDetail = found.client.get(&format!("/sessions/{}", accepted.session_id)).await?;
+    let since = detail
+        .tasks
+        .iter()
+        .find(|task| task.task_id == accepted.task_id)
+        .map_or(detail.session.created_at, |task| task.accepted_at);
+    header(shell, &detail);
+    let state = StateView::new(&detail.session, accepted.after, since, streams(shell));
+    let plan = Plan { session: detail.session, task_id: accepted.task_id, state, context };
+    to_the_end(shell, &found.client, plan).await
+}
+
+/// Checked with the settings already; a flag that passed there is a number.
+fn number(flag: &str, text: Option<&str>) -> Result<Option<u32>> {
+    text.map(|text| {
+        text.trim()
+            .replace('_', "")
+            .parse()
+            .map_err(|_| CliError::usage(format!("{flag} takes a number, not `{text}`")))
+    })
+    .transpose()
+}
+
+fn detached(shell: &mut Shell, accepted: &TaskAccepted) -> Result<u8> {
+    let TaskAccepted { task_id, session_id, .. } = accepted;
+    if shell.is_json() {
+        let fields = json!({"task_id": task_id});
+        shell.json("task.accepted", Some(*session_id), Some(accepted.after), fields)?;
+    } else {
+        let short = session_id.short();
+        shell.out.line(&short)?;
+        shell.notice(&format!("{short} runs: swarm attach {short}, swarm ps, swarm stop {short}"));
+    }
+    Ok(0)
+}
+
+/// Words stream to a person; elsewhere a turn is written when it is committed, so that nothing is said twice.
+pub(crate) fn streams(shell: &Shell) -> bool {
+    shell.out.is_terminal && !shell.is_json()
+}
+
+/// The line that says what is followed.
+pub(crate) fn header(shell: &mut Shell, detail: &SessionDetail) {
+    if shell.options.progress == Progress::None || shell.is_json() {
+        return;
+    }
+    let session = &detail.session;
+    let base = format::commit(&session.base);
+    let name = visible(&session.base_name);
+    let base = if name.starts_with(base) { base.to_owned() } else { format!("{name} {base}") };
+    let model = visible(&session.model);
+    let words = format!(
+        "session {}  base {base}  {}",
+        paint(CYAN, &session.short),
+        if session.model == "demo" { paint(BOLD, "demo (a scripted model)") } else { model }
+    );
+    shell.notice(&words);
+    if shell.options.verbose > 0 {
+        let words = format!(
+            "merges go to {}; mode {}",
+            session.target_branch.as_deref().unwrap_or("nowhere"),
+            session.permission_mode.as_str()
+        );
+        shell.notice(&paint(DIM, &visible(&words)));
+    }
+}
+
+/// Follows, says how it ended, and where to look.
+pub(crate) async fn to_the_end(shell: &mut Shell, client: &Client, plan: Plan) -> Result<u8> {
+    let short = plan.session.short.clone();
+    let ending = match follow::follow(shell, client, plan).await {
+        Ok(ending) => ending,
+        Err(error) => {
+            shell.notice(&format!("the session goes on by itself: swarm attach {short}"));
+            return Err(error);
+        }
+    };
+    // Whoever stopped reading, the exit code is the verdict's.
+    shell.out.tolerant = true;
+    let over = matches!(ending, Ending::Verdict { .. });
+    let exit = follow::conclude(shell, ending)?;
+    // The link works once: a log keeps none.
+    if over && shell.out.is_terminal && !shell.is_json() && !shell.options.quiet {
+        let code: Result<LoginCode> = client.post("/login-codes", &json!({})).await;
+        if let Ok(code) = code {
+            shell.out.line(&format!("{}  (works once, for 5 minutes)", code.url))?;
+        }
+    }
+    Ok(exit)
+}
