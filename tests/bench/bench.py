@@ -129,10 +129,14 @@ def pss_kib(pid: int) -> int | None:
 
 
 def children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    found = []
+    # Children belong to the thread that made them.
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in task.read_text().split()]
+        except OSError:
+            pass
+    return found
 
 
 def mebibytes(values: list[int | None]) -> str:

@@ -1,7 +1,7 @@
 """The model of the benchmark: Anthropic Messages over loopback, with the time of every request and response.
 
 It parses nothing but which agent asks, so that what is measured is the harness: the moment a request's first bytes
-arrive, and the moment the last byte of a response was handed to the kernel. Coordinators are told by their tools,
+arrive, and the moment a response is handed to the kernel. Coordinators are told by their tools,
 workers by `bench worker N` in their prompt.
 """
 
@@ -116,8 +116,9 @@ class Model:
             data = response([("tool", ("Read", {"file_path": name}))])
         else:
             data = response([("text", "All read.")])
-        connection.sendall(data)
+        # Before the call: the agent may act before this thread runs again. What sending takes counts for the agent.
         agent.ends.append(time.perf_counter())
+        connection.sendall(data)
 
 
 _next_id = iter(range(1, 1 << 60))
