@@ -97,6 +97,7 @@ pub(crate) async fn follow(shell: &mut Shell, client: &Client, plan: Plan) -> Re
         stopping: false,
         interrupted: false,
         reconnecting: false,
+        ending: false,
         calls: JoinSet::new(),
         last_line: tokio::time::Instant::now(),
         last_event: tokio::time::Instant::now(),
@@ -139,6 +140,8 @@ struct Follower<'a> {
     stopping: bool,
     interrupted: bool,
     reconnecting: bool,
+    /// The verdict is known and being fetched: the server may go.
+    ending: bool,
     calls: JoinSet<Called>,
     last_line: tokio::time::Instant,
     last_event: tokio::time::Instant,
@@ -161,13 +164,15 @@ impl Follower<'_> {
         ));
         let mut signals = super::signals::Signals::listen()?;
         self.draw();
+        let mut closed = false;
         loop {
             let pace = if self.last_event.elapsed() < REST { BUSY } else { REST };
             // A branch that does not win has taken nothing: channels, signals and the keyboard are safe to
             // cancel, and a call that is under way stays in its set.
             tokio::select! {
-                arrival = arrivals.recv() => match arrival {
+                arrival = arrivals.recv(), if !closed => match arrival {
                     Some(arrival) => self.arrived(arrival)?,
+                    None if self.ending => closed = true,
                     None => return Err(CliError::new("server_gone", "the events broke off")),
                 },
                 Some(called) = self.calls.join_next(), if !self.calls.is_empty() => {
@@ -197,6 +202,8 @@ impl Follower<'_> {
         self.last_event = tokio::time::Instant::now();
         match arrival {
             Arrival::Event(value) => self.event(value),
+            // Whoever asks for the verdict looks for the server, too.
+            Arrival::Lost | Arrival::Back(_) | Arrival::Failed(_) if self.ending => {}
             Arrival::Lost => {
                 self.reconnecting = true;
                 if !self.has_rows {
@@ -408,6 +415,7 @@ impl Follower<'_> {
     }
 
     fn ask_for_the_end(&mut self) {
+        self.ending = true;
         let (client, task_id, session_id) = (self.client.clone(), self.task_id, self.session_id);
         self.calls.spawn(async move {
             let path = format!("/tasks/{task_id}");

@@ -48,7 +48,10 @@ pub(crate) fn tokens(count: u64) -> String {
 
 fn tenths(count: u64, unit: u64, name: &str) -> String {
     let tenths = (count * 10 + unit / 2) / unit;
-    format!("{}.{}{name}", tenths / 10, tenths % 10)
+    match tenths % 10 {
+        0 => format!("{}{name}", tenths / 10),
+        rest => format!("{}.{rest}{name}", tenths / 10),
+    }
 }
 
 /// Dollars: `$0.31`, `<$0.01`, `n/a` when unknown.
@@ -131,10 +134,11 @@ mod tests {
             (950, "950"),
             (4_120, "4.1k"),
             (9_949, "9.9k"),
+            (8_000, "8k"),
             (9_950, "10k"),
             (48_000, "48k"),
             (999_499, "999k"),
-            (999_500, "1.0M"),
+            (999_500, "1M"),
             (1_200_000, "1.2M"),
             (12_400_000, "12M"),
         ] {

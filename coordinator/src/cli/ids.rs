@@ -2,7 +2,7 @@
 //! name, `-` for the newest session here. A guess does nothing: it lists what is near. Pure but for loading.
 
 use swarm_protocol::{
-    SessionState, Timestamp,
+    SessionState, Timestamp, WorkerId,
     api::{PermissionView, SessionView, WorkerView},
 };
 
@@ -107,13 +107,11 @@ impl Known {
         if let [worker] = named[..] {
             return Ok(Target::Worker(Box::new(worker.clone())));
         }
+        // `a` is no prefix of every `agent-…`.
+        let full = |worker: &WorkerView| text.starts_with(WorkerId::PREFIX) && worker.id.as_str().starts_with(text);
         let mut candidates: Vec<Target> = workers
             .iter()
-            .filter(|worker| {
-                worker.id.as_str().starts_with(text)
-                    || worker.id.suffix().starts_with(text)
-                    || worker.name == text
-            })
+            .filter(|worker| full(worker) || worker.id.suffix().starts_with(text) || worker.name == text)
             .map(|worker| Target::Worker(Box::new(worker.clone())))
             .chain(
                 sessions

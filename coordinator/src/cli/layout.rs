@@ -210,8 +210,8 @@ fn footer(picture: &Picture<'_>, cells: usize) -> Vec<String> {
     };
     let keys = if picture.reconnecting { "looking for the server" } else { keys };
     // The keys are never cut: who is not told how to leave presses ^C.
-    let what = cut(&format!("  {what}"), cells.saturating_sub(width(keys) + 2));
-    vec![format!("{}  {}", paint(DIM, &what), paint(DIM, &cut(keys, cells)))]
+    let what = cut(&format!("  {what}"), cells.saturating_sub(width(keys) + 3));
+    vec![format!("{}   {}", paint(DIM, &what), paint(DIM, &cut(keys, cells)))]
 }
 
 /// `2 run  1 waits for you  1 other  1 done`.

@@ -65,26 +65,25 @@ impl Words {
 fn rest_after<'a>(begun: &str, whole: &'a str) -> Option<&'a str> {
     let mut expected = begun.chars().filter(|character| !character.is_whitespace());
     let mut next = expected.next();
-    if next.is_none() {
-        return Some(whole);
-    }
+    let mut rest = whole;
     for (at, character) in whole.char_indices() {
+        let Some(wanted) = next else { break };
         if character.is_whitespace() {
             continue;
         }
-        if Some(character) != next {
+        if character != wanted {
             return None;
         }
         next = expected.next();
-        if next.is_none() {
-            let rest = &whole[at + character.len_utf8()..];
-            // Space that streamed already is not said again.
-            let trailing = begun.len() - begun.trim_end().len();
-            let repeated = rest.len() - rest.trim_start().len();
-            return Some(&rest[trailing.min(repeated)..]);
-        }
+        rest = &whole[at + character.len_utf8()..];
     }
-    None
+    if next.is_some() {
+        return None;
+    }
+    // Space that streamed already is not said again.
+    let trailing = begun.len() - begun.trim_end().len();
+    let repeated = rest.len() - rest.trim_start().len();
+    Some(&rest[trailing.min(repeated)..])
 }
 
 #[cfg(test)]
@@ -131,7 +130,8 @@ mod tests {
             lines.extend(words.commit(&text));
             let squeeze = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
             prop_assert_eq!(squeeze(&lines.concat()), squeeze(&text));
-            prop_assert_eq!(lines.join("\n").trim_end(), text.trim_end());
+            let said = lines.join("\n");
+            prop_assert_eq!(said.trim_end(), text.trim_end());
         }
     }
 }

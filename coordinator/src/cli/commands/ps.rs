@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn eighty_columns() {
         expect![[r#"
-            7c1d09e2  refactor auth module        active    main     103k  $0.51  2m41s
+            7c1d09e2  refactor auth module           active    main     103k  $0.51  2m41s
             ? h7q Add auth tests           waits for you: Bash           22k  $0.09  2m31s
             > a1b Investigate auth bug     Edit src/auth/validate.py     33k  $0.21  2m31s
         "#]]
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn a_narrow_terminal_keeps_state_and_age() {
         expect![[r#"
-            7c1d09e2  refactor auth module        ..
-            ? h7q waits for you: Bash         2m31s
-            > a1b Edit src/auth/validate.py   2m31s
+            7c1d09e2  refactor .. active     2m41s
+            ? h7q waits for you: Bash        2m31s
+            > a1b Edit src/auth/validate.py  2m31s
         "#]]
         .assert_eq(&table_at(Some(40)));
     }

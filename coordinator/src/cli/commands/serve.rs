@@ -45,7 +45,7 @@ pub(crate) fn serve(shell: &mut Shell, args: &ServeArgs) -> Result<u8> {
     let served = runtime.block_on(serve::serve(options, |address| {
         shell.notice(&format!("listening on {address}, home {home}"));
     }));
-    served.map(|()| 0).map_err(|error| start_error(shell, error))
+    served.map(|()| 0).map_err(|error| start_error(shell, error, args.detached))
 }
 
 /// Lines of the server: JSON for the file of a detached one, words for a person; `RUST_LOG` chooses.
@@ -58,11 +58,12 @@ fn log(shell: &Shell, detached: bool) {
         if detached { lines.json().try_init() } else { lines.with_ansi(shell.err.has_colour()).try_init() };
 }
 
-fn start_error(shell: &Shell, error: ServeError) -> CliError {
+fn start_error(shell: &Shell, error: ServeError, detached: bool) -> CliError {
     match error {
         ServeError::Server(ServerError::Home(home)) => {
             let mut shown = server_process::home_error(shell, &home);
-            if matches!(home, HomeError::Locked { .. }) {
+            // For the command that started us and waits for the other one; a person gets the usual code.
+            if detached && matches!(home, HomeError::Locked { .. }) {
                 shown.exit = server_process::EXIT_HOME_TAKEN;
             }
             shown
