@@ -119,7 +119,7 @@ enum Called {
     Answered(PermissionRequestId, Result<AnsweredPermission>),
     Stopped(Result<StopView>),
     Desk(Result<Vec<PermissionView>>),
-    Ended(Result<(TaskView, SessionDetail)>),
+    Ended(Result<Box<(TaskView, SessionDetail)>>),
     Resumed,
 }
 
@@ -422,7 +422,7 @@ impl Follower<'_> {
             let session = format!("/sessions/{session_id}");
             Called::Ended(
                 match tokio::try_join!(client.get::<TaskView>(&path), client.get::<SessionDetail>(&session)) {
-                    Ok(both) => Ok(both),
+                    Ok(both) => Ok(Box::new(both)),
                     Err(error) => Err(error),
                 },
             )
@@ -480,9 +480,10 @@ impl Follower<'_> {
             }
             // The prompt lacks the file's name, no more.
             Called::Desk(Err(_)) | Called::Resumed => {}
-            Called::Ended(Ok((task, detail)))
-                if task.verdict.is_some() || self.state.state == SessionState::Ended =>
+            Called::Ended(Ok(both))
+                if both.0.verdict.is_some() || self.state.state == SessionState::Ended =>
             {
+                let (task, detail) = *both;
                 return Ok(Some(Ending::Verdict {
                     task: Box::new(task),
                     cursor: self.state.cursor,
@@ -496,7 +497,7 @@ impl Follower<'_> {
                 // The event said so, the server went away before it could be asked: it is asked when it is back.
                 let (client, task_id, session_id) = (self.shell.silent(), self.task_id, self.session_id);
                 self.calls.spawn(async move {
-                    Called::Ended(stream::ask_again(client, task_id, session_id).await)
+                    Called::Ended(stream::ask_again(client, task_id, session_id).await.map(Box::new))
                 });
             }
             Called::Ended(Err(error)) => return Err(error),

@@ -108,7 +108,8 @@ impl Known {
             return Ok(Target::Worker(Box::new(worker.clone())));
         }
         // `a` is no prefix of every `agent-…`.
-        let full = |worker: &WorkerView| text.starts_with(WorkerId::PREFIX) && worker.id.as_str().starts_with(text);
+        let full =
+            |worker: &WorkerView| text.starts_with(WorkerId::PREFIX) && worker.id.as_str().starts_with(text);
         let mut candidates: Vec<Target> = workers
             .iter()
             .filter(|worker| full(worker) || worker.id.suffix().starts_with(text) || worker.name == text)

@@ -131,7 +131,9 @@ impl Columns {
             line.push_str(&right(&context, CONTEXT));
         }
         line.push(' ');
-        line.push_str(&right(&format::age(worker.age(now)), AGE));
+        let age = worker.age(now);
+        let age = if ended { format::duration(age) } else { format::age(age) };
+        line.push_str(&right(&age, AGE));
         if self.branch > 0 {
             let branch = worker.branch.as_deref().map(visible).unwrap_or_default();
             line.push(' ');

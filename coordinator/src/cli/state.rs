@@ -199,7 +199,13 @@ impl StateView {
         let session = &detail.session;
         let since = detail.tasks.last().map_or(session.created_at, |task| task.accepted_at);
         let workers = detail.workers.iter().map(|view| WorkerRow { counted: detail.seq, ..view.into() });
-        let cost = Cost::usd(0.0);
+        // What the session cost beyond its workers is the coordinator's own.
+        let of_workers: f64 = detail.workers.iter().filter_map(|worker| worker.cost_usd).sum();
+        let unknown_workers = detail.workers.iter().any(|worker| worker.cost_usd.is_none());
+        let cost = Cost {
+            known_usd: (session.cost.known_usd - of_workers).max(0.0),
+            unpriced_calls: if unknown_workers { 0 } else { session.cost.unpriced_calls },
+        };
         Self {
             state: session.state,
             waiting_for: session.waiting_for.clone(),
@@ -351,13 +357,12 @@ impl StateView {
             Event::WorkerRecord { worker_id, record, .. } => {
                 if let Some(worker) = self.worker_mut(&worker_id)
                     && seq.is_none_or(|seq| seq > worker.counted)
+                    && let Some(usage) = record.usage
                 {
-                    if let Some(usage) = record.usage {
-                        worker.usage += usage;
-                        worker.turns += u32::from(record.record == "assistant");
-                        let cost = record.cost.unwrap_or_else(Cost::unknown);
-                        worker.cost_usd = worker.cost_usd.zip(cost.exact_usd()).map(|(sum, more)| sum + more);
-                    }
+                    worker.usage += usage;
+                    worker.turns += u32::from(record.record == "assistant");
+                    let cost = record.cost.unwrap_or_else(Cost::unknown);
+                    worker.cost_usd = worker.cost_usd.zip(cost.exact_usd()).map(|(sum, more)| sum + more);
                 }
             }
             Event::NotificationQueued { notification } => {

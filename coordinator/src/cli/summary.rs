@@ -144,6 +144,9 @@ fn next(session: &SessionView, task: &TaskView, rows: &[(WorkerRow, &WorkerView)
     if let Some(id) = first(|class| class == Class::Failed, false) {
         commands.push(format!("swarm explain {id}"));
     }
+    if first(|class| class == Class::Stopped, false).is_some() {
+        commands.push(format!("swarm resume {}", session.short));
+    }
     if commands.is_empty() && task.verdict != Some(Verdict::Complete) {
         commands.push(format!("swarm show {}", session.short));
     }

@@ -64,11 +64,7 @@ async fn play(State(script): State<Script>, request: Request) -> Response {
     };
     let (status, text) = if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() };
     let kind = if path.ends_with("/events") { "text/event-stream" } else { "application/json" };
-    Response::builder()
-        .status(status)
-        .header(header::CONTENT_TYPE, kind)
-        .body(Body::from(text))
-        .unwrap()
+    Response::builder().status(status).header(header::CONTENT_TYPE, kind).body(Body::from(text)).unwrap()
 }
 
 /// A home, a repository, and a server that plays a script.
@@ -88,11 +84,13 @@ impl World {
         let script = Script::default();
         script.answer("GET /healthz", 200, "ok");
         // Two threads: the shell's own runtime blocks one.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let variables = [("SWARM_HOME", directory.path().join("home").to_str().unwrap()), ("LANG", "C.UTF-8")]
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let variables =
+            [("SWARM_HOME", directory.path().join("home").to_str().unwrap()), ("LANG", "C.UTF-8")]
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect();
         Self { script, runtime, directory, variables }
     }
 
@@ -123,7 +121,8 @@ impl World {
     }
 
     fn swarm_in(&self, directory: &Path, arguments: &[&str]) -> (u8, String, String) {
-        let arguments: Vec<OsString> = std::iter::once("swarm").chain(arguments.iter().copied()).map(OsString::from).collect();
+        let arguments: Vec<OsString> =
+            std::iter::once("swarm").chain(arguments.iter().copied()).map(OsString::from).collect();
         let (out, err) = (Captured::default(), Captured::default());
         let around = Surroundings {
             variables: self.variables.clone(),
@@ -139,7 +138,8 @@ impl World {
             }
             Err(Unparsed::Said(code)) => code,
             Err(Unparsed::Wrong(error)) => {
-                let options = GlobalArgs { json: wants_json(&arguments).then_some(1), ..GlobalArgs::default() };
+                let options =
+                    GlobalArgs { json: wants_json(&arguments).then_some(1), ..GlobalArgs::default() };
                 let mut shell = Shell::with_streams(around, options, out.stream(), err.stream());
                 shell.report(&error);
                 error.exit

@@ -73,6 +73,10 @@ fn name(row: &CostRow, by: CostBy) -> String {
             let short = row.key.parse::<swarm_protocol::SessionId>().map_or(key, |id| id.short());
             format!("{short} {label}")
         }
+        // The coordinator's own part stands under its session.
+        CostBy::Worker if let Ok(session) = row.key.parse::<swarm_protocol::SessionId>() => {
+            format!("{} {label}", session.short())
+        }
         CostBy::Worker => format!("{} {label}", key.trim_start_matches(swarm_protocol::WorkerId::PREFIX)),
         CostBy::Model | CostBy::Day => key,
     }

@@ -80,7 +80,7 @@ impl Log {
         };
         let cells = shell.out.is_terminal.then(|| shell.width());
         for text in lines(&line, &when, cells) {
-            shell.out.line(&text)?;
+            shell.out.line(text.trim_end())?;
         }
         Ok(())
     }
@@ -107,7 +107,10 @@ fn lines(line: &EventLine, when: &str, cells: Option<usize>) -> Vec<String> {
         Event::MessageQueued { text, .. } => one(format!("you said {}", visible(text))),
         Event::CoordinatorTurn { assistant, .. } => {
             let said = assistant.as_ref().map(swarm_protocol::Message::text).unwrap_or_default();
-            said.trim().lines().map(|words| format!("{head}{}", visible_with_colour(words))).collect()
+            said.lines()
+                .filter(|words| !words.trim().is_empty())
+                .map(|words| format!("{head}{}", visible_with_colour(words)))
+                .collect()
         }
         Event::WorkerSpawned { spec, .. } => one(format!("spawned: {}", visible(&spec.name))),
         Event::WorkerRun { run, reason, restarts, .. } => match (run.0, restarts) {

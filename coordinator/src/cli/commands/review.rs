@@ -295,8 +295,8 @@ pub(crate) async fn gc(shell: &mut Shell, args: &GcArgs) -> Result<u8> {
     let verb = if args.dry_run { "would free" } else { "freed" };
     let used = format::size(used_bytes);
     shell.out.line(&format!(
-        "{}  {} of {used}",
-        paint(DIM, &text::left(verb, 8)),
+        "{} {} of {used}",
+        paint(DIM, &text::left(verb, 10)),
         format::size(freed_bytes)
     ))?;
     Ok(0)
@@ -305,7 +305,7 @@ pub(crate) async fn gc(shell: &mut Shell, args: &GcArgs) -> Result<u8> {
 fn labelled(shell: &mut Shell, label: &str, lines: &[String]) -> Result<()> {
     for (at, line) in lines.iter().enumerate() {
         let label = if at == 0 { label } else { "" };
-        shell.out.line(&format!("{} {}", paint(DIM, &text::left(label, 8)), visible(line)))?;
+        shell.out.line(&format!("{} {}", paint(DIM, &text::left(label, 10)), visible(line)))?;
     }
     Ok(())
 }

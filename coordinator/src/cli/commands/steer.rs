@@ -64,7 +64,7 @@ pub(crate) async fn stop(shell: &mut Shell, args: &StopArgs) -> Result<u8> {
             let ended = if view.already {
                 vec![(*worker).clone()]
             } else {
-                wait(&client, &[worker.id.clone()]).await?
+                wait(&client, std::slice::from_ref(&worker.id)).await?
             };
             if shell.is_json() {
                 for worker in &ended {

@@ -16,7 +16,8 @@ fn worker(id: &str, name: &str, status: WorkerStatus, activity: &str) -> WorkerR
 fn state() -> StateView {
     let session = fixtures::session(fixtures::SESSION, "refactor auth module");
     let mut state = StateView::new(&session, Seq(0), Timestamp::from_millis(0), true);
-    let mut a1b = worker("agent-a1b", "Investigate auth bug", WorkerStatus::Running, "Edit src/auth/validate.py");
+    let mut a1b =
+        worker("agent-a1b", "Investigate auth bug", WorkerStatus::Running, "Edit src/auth/validate.py");
     (a1b.usage, a1b.cost_usd) = (Usage { input_tokens: 33_000, ..Usage::default() }, Some(0.21));
     let mut h7q = worker("agent-h7q", "Add auth tests", WorkerStatus::Waiting, "");
     h7q.waiting_for = Some(WaitingFor::Permission);

@@ -126,7 +126,11 @@ fn world(verdict: Verdict) -> World {
     script.answer("GET /sessions", 200, json!([session]));
     script.answer("GET /workers", 200, json!([ended()]));
     script.answer("GET /permissions", 200, json!([]));
-    script.answer(&format!("GET /tasks/{TASK}"), 200, serde_json::to_string(&task(Some(verdict), vec![ended()])).unwrap());
+    script.answer(
+        &format!("GET /tasks/{TASK}"),
+        200,
+        serde_json::to_string(&task(Some(verdict), vec![ended()])).unwrap(),
+    );
     let mut starting = ended();
     starting.status = WorkerStatus::Starting;
     starting.ended_at = None;
@@ -135,7 +139,11 @@ fn world(verdict: Verdict) -> World {
         fixtures::event(None, Event::Live { worker_id: None, after: Seq(2), live })
     };
     let events = format!("GET /sessions/{SESSION}/events");
-    let first = [live("I split "), turn(3, "I split this into one part."), state_event(4, WorkerStatus::Pending, &starting)];
+    let first = [
+        live("I split "),
+        turn(3, "I split this into one part."),
+        state_event(4, WorkerStatus::Pending, &starting),
+    ];
     script.answer(&events, 200, stream(&first));
     // The second connection repeats an event: it counts once.
     let second = [
@@ -151,7 +159,8 @@ fn world(verdict: Verdict) -> World {
 #[test]
 fn from_prompt_to_verdict_with_a_lost_connection_between() {
     let world = world(Verdict::Complete);
-    let (exit, out, err) = world.swarm(&["run", "--model", "demo", "--max-workers", "3", "refactor", "auth", "module"]);
+    let (exit, out, err) =
+        world.swarm(&["run", "--model", "demo", "--max-workers", "3", "refactor", "auth", "module"]);
     assert_eq!(exit, 0, "{err}");
     expect_test::expect![[r#"
         I split this into one part.
@@ -162,7 +171,8 @@ fn from_prompt_to_verdict_with_a_lost_connection_between() {
         next: swarm diff a1b, swarm merge a1b
     "#]]
     .assert_eq(&out);
-    let err: Vec<String> = err.lines().map(|line| line.split_once("] ").map_or(line, |(_, words)| words).to_owned()).collect();
+    let err: Vec<String> =
+        err.lines().map(|line| line.split_once("] ").map_or(line, |(_, words)| words).to_owned()).collect();
     assert_eq!(
         err,
         [
@@ -212,7 +222,10 @@ fn detached_prints_the_session_and_leaves() {
     assert_eq!((exit, out.as_str()), (0, "7c1d09e2\n"));
     let (_, out, _) = world.swarm(&["run", "--detach", "--json", "--model", "demo", "x"]);
     let line: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
-    assert_eq!((&line["kind"], &line["task_id"], &line["session_id"]), (&"task.accepted".into(), &TASK.into(), &SESSION.into()));
+    assert_eq!(
+        (&line["kind"], &line["task_id"], &line["session_id"]),
+        (&"task.accepted".into(), &TASK.into(), &SESSION.into())
+    );
 }
 
 #[test]
@@ -229,8 +242,13 @@ fn a_key_that_was_refused_is_exit_three() {
     refused.exit_reason = Some("model_error".to_owned());
     refused.exit_detail = Some(json!({"error": "key_refused", "message": "HTTP 401: invalid x-api-key"}));
     let mut played = world.script.0.lock().unwrap();
-    played.answers.insert(format!("GET /tasks/{TASK}"), vec![(200, serde_json::to_string(&refused).unwrap())]);
-    played.answers.insert(format!("GET /sessions/{SESSION}/events"), vec![(200, stream(&[finished(3, Verdict::Failed)]))]);
+    played
+        .answers
+        .insert(format!("GET /tasks/{TASK}"), vec![(200, serde_json::to_string(&refused).unwrap())]);
+    played.answers.insert(
+        format!("GET /sessions/{SESSION}/events"),
+        vec![(200, stream(&[finished(3, Verdict::Failed)]))],
+    );
     drop(played);
     let (exit, _, err) = world.swarm(&["run", "--model", "anthropic/x", "x"]);
     assert_eq!(exit, 3);
@@ -263,7 +281,8 @@ fn ps_lists_and_programs_get_a_line_each() {
     assert!(out.starts_with("7c1d09e2  refactor auth module"), "{out}");
     assert!(out.contains("✓ a1b Investigate auth bug"), "{out}");
     let (_, out, _) = world.swarm(&["ps", "-a", "--json"]);
-    let kinds: Vec<Value> = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].clone()).collect();
+    let kinds: Vec<Value> =
+        out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].clone()).collect();
     assert_eq!(kinds, ["session.state", "worker.state"]);
 }
 
@@ -293,12 +312,18 @@ fn who_is_too_late_with_an_answer_learns_who_was_first() {
     let ask = fixtures::permission("req-3f2", "agent-a1b", "pip install x");
     world.script.0.lock().unwrap().answers.remove("GET /permissions");
     world.script.answer("GET /permissions", 200, json!([ask]));
-    let decision = |by: &str, decision: &str| {
-        json!({"id": "req-3f2", "decision": decision, "scope": "once", "by": by, "reason": null, "decided_at": "2026-11-30T17:44:43.031Z"})
-    };
+    let decision = |by: &str, decision: &str| json!({"id": "req-3f2", "decision": decision, "scope": "once", "by": by, "reason": null, "decided_at": "2026-11-30T17:44:43.031Z"});
     let call = "POST /permissions/req-3f2";
-    world.script.answer(call, 200, json!({"won": true, "decision": decision("person", "allow"), "wrote_rule": null}));
-    world.script.answer(call, 200, json!({"won": false, "decision": decision("timeout", "deny"), "wrote_rule": null}));
+    world.script.answer(
+        call,
+        200,
+        json!({"won": true, "decision": decision("person", "allow"), "wrote_rule": null}),
+    );
+    world.script.answer(
+        call,
+        200,
+        json!({"won": false, "decision": decision("timeout", "deny"), "wrote_rule": null}),
+    );
     let (exit, out, _) = world.swarm(&["approve", "a1b"]);
     assert_eq!((exit, out.as_str()), (0, "req-3f2 allowed once: a1b goes on\n"));
     let (exit, _, err) = world.swarm(&["approve", "req-3f2"]);
@@ -310,10 +335,16 @@ fn who_is_too_late_with_an_answer_learns_who_was_first() {
 fn logs_end_at_the_snapshot_and_know_their_cursor() {
     let world = world(Verdict::Complete);
     let events = [turn(3, "Hello."), finished(9, Verdict::Complete)];
-    world.script.0.lock().unwrap().answers.insert(format!("GET /sessions/{SESSION}/events"), vec![(200, stream(&events))]);
+    world
+        .script
+        .0
+        .lock()
+        .unwrap()
+        .answers
+        .insert(format!("GET /sessions/{SESSION}/events"), vec![(200, stream(&events))]);
     let (exit, out, _) = world.swarm(&["logs", "7c1d09e2"]);
     assert_eq!(exit, 0);
-    assert_eq!(out, "[00:00] Hello.\n[00:00] verdict complete \n");
+    assert_eq!(out, "[00:00] Hello.\n[00:00] verdict complete\n");
     let (_, out, _) = world.swarm(&["logs", "--json", "7c1d09e2"]);
     assert_eq!(out.lines().count(), 2);
 }

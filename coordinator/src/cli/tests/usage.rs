@@ -119,7 +119,10 @@ fn programs_get_the_error_as_a_line() {
     let (exit, out, err) = World::new().swarm(&["run", "--json", "do it"]);
     assert_eq!(exit, 3);
     let line: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&line["kind"], &line["code"], &line["seq"]), (&"error".into(), &"no_model".into(), &Value::Null));
+    assert_eq!(
+        (&line["kind"], &line["code"], &line["seq"]),
+        (&"error".into(), &"no_model".into(), &Value::Null)
+    );
     assert!(err.starts_with("error[no_model]"));
     let (exit, out, _) = World::new().swarm(&["ps", "--json", "--nonsense"]);
     assert_eq!(exit, 2);
@@ -133,7 +136,10 @@ fn a_server_of_another_version() {
     world.serve("99.0.0");
     let (exit, _, err) = world.swarm(&["ps"]);
     assert_eq!(exit, 1);
-    assert!(err.starts_with("error[other_version]: a server of version 99.0.0 runs, this is swarm "), "{err}");
+    assert!(
+        err.starts_with("error[other_version]: a server of version 99.0.0 runs, this is swarm "),
+        "{err}"
+    );
     assert!(err.contains("hint:  swarm serve --stop --leave"), "{err}");
 }
 
