@@ -55,6 +55,13 @@ impl Desk {
         self.changed.push(id.clone());
     }
 
+    /// A decision by time could not be stored: it is tried again at this moment.
+    pub(crate) fn postpone(&mut self, id: &PermissionRequestId, until: Instant) {
+        if let Some(clock) = self.clocks.get_mut(id) {
+            *clock = Clock::Runs { until };
+        }
+    }
+
     /// Its worker is connected: the clock runs.
     pub(crate) fn run(&mut self, id: &PermissionRequestId, now: Instant) {
         if let Some(clock) = self.clocks.get_mut(id)

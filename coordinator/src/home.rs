@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -142,13 +142,17 @@ impl Home {
     /// Makes the home, 0700, and checks that it can be written.
     pub fn create(&self) -> Result<(), HomeError> {
         private_dir(&self.root)?;
+        // A home that was open to others is closed: transcripts hold what people work on.
+        fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(io_error(&self.root))?;
         for directory in [self.worktrees(), self.prompts(), self.root.join("projects"), self.root.join("tmp")]
         {
             private_dir(&directory)?;
         }
-        let probe = self.root.join(".write-probe");
-        write_private(&probe, b"ok").map_err(io_error(&self.root))?;
-        fs::remove_file(&probe).map_err(io_error(&probe))
+        // By a name of this process: two that start at once must not take each other's probe away.
+        let probe = self.root.join(format!(".write-probe.{}", std::process::id()));
+        let written = write_private(&probe, b"ok").map_err(io_error(&self.root));
+        let removed = fs::remove_file(&probe).map_err(io_error(&probe));
+        written.and(removed)
     }
 
     /// Takes the home for this process, until the lock is dropped or the process ends.
@@ -216,6 +220,14 @@ impl Home {
         let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let directory = base.join(format!("swarm-{}", self.short_hash()));
         private_dir(&directory)?;
+        // In a directory that others write to, this one may be somebody else's.
+        let facts = fs::symlink_metadata(&directory).map_err(io_error(&directory))?;
+        let own =
+            facts.is_dir() && facts.uid() == nix::unistd::geteuid().as_raw() && facts.mode() & 0o077 == 0;
+        if !own {
+            let problem = "it belongs to another user or is open to others; set XDG_RUNTIME_DIR or a shorter SWARM_HOME";
+            return Err(HomeError::Damaged { path: directory, problem: problem.to_owned() });
+        }
         Ok(directory.join("workers.sock"))
     }
 
@@ -312,6 +324,11 @@ pub(crate) fn process_identity(pid: i32) -> Option<ProcessIdentity> {
     let start_time = fields.get(19)?.parse().ok()?;
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
     Some(ProcessIdentity { pid, start_time, boot_id })
+}
+
+/// Whether a process belongs to the boot that runs now.
+pub(crate) fn is_this_boot(identity: &ProcessIdentity) -> bool {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").is_ok_and(|boot| boot.trim() == identity.boot_id)
 }
 
 /// Whether exactly this process still runs.

@@ -18,20 +18,20 @@ use crate::{
 
 /// What the command line gives a server.
 #[derive(Clone, Debug)]
-pub struct ServeOptions {
+pub(crate) struct ServeOptions {
     /// Its home.
-    pub home: Home,
+    pub(crate) home: Home,
     /// The user's home directory.
-    pub user_home: PathBuf,
+    pub(crate) user_home: PathBuf,
     /// `--port`; else the setting, else a free one.
-    pub port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// The environment of the server.
-    pub environment: BTreeMap<String, String>,
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 /// Why no server serves.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub(crate) enum ServeError {
     /// A setting.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -74,7 +74,7 @@ pub(crate) fn worker_binary() -> Result<(PathBuf, PathBuf), ServeError> {
 }
 
 /// Serves until a signal, `serve --stop`, or idleness. `ready` is called with the address once it serves.
-pub async fn serve(options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
+pub(crate) async fn serve(options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
     let ServeOptions { home, user_home, port, environment } = options;
     let (swarm_binary, worker_binary) = worker_binary()?;
     let own = TomlText::read(&home.config(), &submit::shown(&home.config(), &user_home))?;

@@ -209,6 +209,13 @@ impl Shared {
         }
     }
 
+    /// A run ended: its token opens nothing any more.
+    pub(crate) fn forget_token(&self, worker_id: &WorkerId, run: RunNumber) {
+        if let Ok(mut tokens) = self.tokens.lock() {
+            tokens.remove(&(worker_id.clone(), run));
+        }
+    }
+
     /// SHA-256 of the token a run was started with.
     pub(crate) fn expected_token(&self, worker_id: &WorkerId, run: RunNumber) -> Option<String> {
         self.tokens.lock().ok()?.get(&(worker_id.clone(), run)).cloned()
@@ -393,8 +400,16 @@ impl Server {
     }
 }
 
+/// Windows of workers that run on stay; without such a worker tmux has nothing to show.
 async fn tmux_end_if_idle(shared: &Shared) {
-    if !shared.sessions.workers_live_at_close() {
+    let live = shared
+        .journal
+        .query(|connection| {
+            let sql = "SELECT COUNT(*) FROM workers WHERE status NOT IN ('completed', 'failed', 'aborted')";
+            Ok(connection.query_row(sql, [], |row| row.get::<_, i64>(0))?)
+        })
+        .await;
+    if live.is_ok_and(|live| live == 0) {
         tmux::end(shared).await;
     }
 }

@@ -33,6 +33,9 @@ use model::SessionModel;
 /// the server's memory.
 pub(crate) const ORDER_QUEUE: usize = 256;
 
+/// How soon a run task repeats what could not be stored.
+const STORE_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// An answer that the actor owes.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
@@ -169,6 +172,8 @@ pub(crate) enum Welcome {
     Welcome { acknowledged: Option<RecordMark>, keys: Keys },
     /// It does not.
     Refused(String),
+    /// The server cannot say now; the worker tries again.
+    NotNow,
 }
 
 /// What a person's or the model's stop came to.
@@ -237,22 +242,26 @@ pub(crate) enum Order {
         keeper: ProcessIdentity,
         run_dir: std::path::PathBuf,
         token_sha256: String,
+        stored: Reply<bool>,
     },
     RunNotStarted {
         worker_id: WorkerId,
         run: RunNumber,
         problem: String,
+        stored: Reply<bool>,
     },
     ProcessGone {
         worker_id: WorkerId,
         run: RunNumber,
         exit: Option<ExitFile>,
         missed: Vec<(RecordHead, Option<Box<RecordBody>>)>,
+        stored: Reply<bool>,
     },
     RunFinished {
         worker_id: WorkerId,
         run: RunNumber,
         finished: Box<FinishedRun>,
+        stored: Reply<bool>,
     },
     /// A place of the server became free.
     PlaceFree,
@@ -302,6 +311,17 @@ impl SessionHandle {
             }))
         })
         .await
+    }
+
+    /// Sends what a run task found out until it is stored: an end must not be lost to a disk that is full for a
+    /// minute. Gives up only when the session is not served any more.
+    pub(crate) async fn tell_until_stored(&self, order: impl Fn(Reply<bool>) -> Order) {
+        loop {
+            match self.ask(&order).await {
+                Ok(true) | Err(_) => return,
+                Ok(false) => tokio::time::sleep(STORE_AGAIN).await,
+            }
+        }
     }
 
     /// Sends an order that is not answered.

@@ -2,10 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rusqlite::OptionalExtension;
@@ -44,7 +41,6 @@ pub(crate) struct Damaged {
 pub(crate) struct Sessions {
     served: Mutex<HashMap<SessionId, Served>>,
     damaged: Mutex<Vec<Damaged>>,
-    workers_live_at_close: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -70,22 +66,12 @@ impl Sessions {
 
     /// Waits until every actor has ended; they were told by the shutdown token.
     pub(crate) async fn close(&self) {
-        let mut live = false;
-        for handle in self.all() {
-            live |= handle.read(SessionModel::workers_live).await.unwrap_or(true);
-        }
-        self.workers_live_at_close.store(live, Ordering::Relaxed);
         let served: Vec<Served> = lock(&self.served).drain().map(|(_, served)| served).collect();
         for Served { handle, task } in served {
             drop(handle);
             // A panic of an actor was reported by its hook; its session is loaded again at the next start.
             task.await.ok();
         }
-    }
-
-    /// Whether workers run on after this server.
-    pub(crate) fn workers_live_at_close(&self) -> bool {
-        self.workers_live_at_close.load(Ordering::Relaxed)
     }
 
     fn serve(
@@ -151,7 +137,10 @@ async fn fold(shared: &Shared, session: SessionId) -> Result<(SessionModel, Proj
             }
         }
     }
-    model.ok_or_else(|| "it has no events".to_owned())
+    let (mut model, projection) = model.ok_or_else(|| "it has no events".to_owned())?;
+    // Kinds of a later version at the end were passed over; their places are taken.
+    model.seq = after;
+    Ok((model, projection))
 }
 
 /// Opens a session.

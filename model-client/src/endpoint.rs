@@ -129,6 +129,20 @@ pub fn resolve_endpoint(
     }
 }
 
+/// Endpoints are recorded with their session, header values included: what opens a door comes by a variable
+/// whose value stays in memory.
+fn not_secret(header: &str, variable: &str, instead: &str) -> Result<(), EndpointError> {
+    const SECRET: [&str; 7] = ["authorization", "key", "token", "secret", "password", "cookie", "credential"];
+    let lower = header.to_ascii_lowercase();
+    if SECRET.iter().any(|secret| lower.contains(secret)) {
+        return Err(EndpointError::BadVariable {
+            variable: variable.to_owned(),
+            problem: format!("header `{}` would be recorded with each session; use {instead}", header.trim()),
+        });
+    }
+    Ok(())
+}
+
 fn anthropic(
     name: &str,
     model: &str,
@@ -144,6 +158,7 @@ fn anthropic(
                 variable: "ANTHROPIC_CUSTOM_HEADERS".to_owned(),
                 problem: "each line must be `Name: value`".to_owned(),
             })?;
+            not_secret(header, "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_AUTH_TOKEN")?;
             endpoint.headers.insert(header.trim().to_ascii_lowercase(), value.trim().to_owned());
         }
     }
@@ -204,6 +219,9 @@ fn from_profile(
         && set(environment, variable).is_none()
     {
         return Err(EndpointError::NoKey { name: name.to_owned(), variables: variable.clone() });
+    }
+    for header in headers.keys() {
+        not_secret(header, &format!("endpoints.{provider}.headers"), "key_env")?;
     }
     let endpoint = ModelEndpoint {
         provider: provider.to_owned(),
@@ -371,5 +389,17 @@ mod tests {
         assert!(!is_official_anthropic("https://api.anthropic.com.example.org"));
         assert!(!is_official_anthropic("https://notapi.anthropic.com"));
         assert!(has_host("https://eu.api.openai.com/v1", "api.openai.com"));
+    }
+
+    #[test]
+    fn a_secret_header_is_refused_for_it_would_be_recorded() {
+        let environment = |variable: &str| match variable {
+            "ANTHROPIC_API_KEY" => Some("k".to_owned()),
+            "ANTHROPIC_CUSTOM_HEADERS" => Some("Authorization: Bearer x".to_owned()),
+            _ => None,
+        };
+        let refused =
+            resolve_endpoint("anthropic/m", &BTreeMap::new(), &environment).unwrap_err().to_string();
+        assert!(refused.contains("ANTHROPIC_AUTH_TOKEN") && !refused.contains("Bearer x"), "{refused}");
     }
 }

@@ -2,6 +2,8 @@
 //! a few reading connections.
 
 use std::{
+    fs::OpenOptions,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread,
@@ -100,6 +102,9 @@ impl SqliteJournal {
     /// # Errors
     /// A newer schema is refused and the file is left as it is; a failed migration changes nothing.
     pub fn open(path: &Path) -> Result<Self, StorageFault> {
+        // SQLite would make it readable by all, and its helpers take its mode: conversations stand in it. What
+        // is wrong with the path SQLite says better.
+        let _made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         // Asked before anything is written, so that a newer file is not even switched to WAL.
@@ -236,19 +241,31 @@ fn commit_group(connection: &mut Connection, group: Vec<Append>, lines: &broadca
         return;
     }
     let mut done: Vec<(Append, Stored)> = Vec::with_capacity(group.len());
+    let mut left: Vec<Append> = Vec::new();
     let committed = (|| -> Result<(), rusqlite::Error> {
         let mut transaction = connection.transaction()?;
-        for append in group {
+        let mut group = group.into_iter();
+        while let Some(append) = group.next() {
             let result = (|| -> Result<_, AppendError> {
                 let savepoint = transaction.savepoint()?;
                 let stored = store(&savepoint, &append)?;
                 savepoint.commit()?;
                 Ok(stored)
             })();
+            let rolled_back = result.is_err() && transaction.is_autocommit();
             done.push((append, result));
+            if rolled_back {
+                // A full disk makes SQLite roll the whole transaction back: what follows must not commit alone.
+                left.extend(group);
+                return Err(rusqlite::Error::SqliteFailure(
+                    rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL),
+                    Some("the group was rolled back".to_owned()),
+                ));
+            }
         }
         transaction.commit()
     })();
+    done.extend(left.into_iter().map(|append| (append, Ok(Vec::new()))));
     for (append, result) in done {
         let result = match (&committed, result) {
             (Ok(()), Ok(stored)) => {

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    KeyRing, ORDER_QUEUE, Order, OrderError, SessionHandle, engine, model::SessionModel,
+    KeyRing, ORDER_QUEUE, Order, OrderError, Reply, SessionHandle, engine, model::SessionModel,
     projection::Projection, verdict, views,
 };
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod coordinator;
+mod ends;
 mod people;
 mod workers;
 
@@ -36,9 +37,14 @@ const BATCH: usize = 64;
 /// How long a stopped worker may take to commit and end before its keeper is told to end it.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
+/// How soon what could not be stored is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
 /// A running loop of the coordinator.
 struct EngineTask {
     interrupt: CancellationToken,
+    /// It has sent a request: what that carries is in its conversation and is not handed out again.
+    requested: bool,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -74,6 +80,12 @@ pub(crate) struct Actor {
     blocked: bool,
     /// A person interrupted the session: workers' ends do not wake the coordinator.
     interrupted: bool,
+    /// What a start finds half done was taken up.
+    recovered: bool,
+    /// Something could not be stored: when it is tried again.
+    retry_at: Option<Instant>,
+    /// A person wants a loop that ended badly to go on, though nothing new waits.
+    go_on: bool,
     /// The journal failed for this session: nothing more is taken.
     broken: Option<String>,
 }
@@ -111,6 +123,9 @@ pub(crate) fn spawn(
         stop_deadlines: HashMap::new(),
         drained: Drained::default(),
         wake_at: None,
+        recovered: false,
+        retry_at: None,
+        go_on: false,
         broken: None,
     };
     let task = AbortOnDropHandle::new(tokio::spawn(actor.run(receiver)));
@@ -119,13 +134,12 @@ pub(crate) fn spawn(
 
 impl Actor {
     async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
-        if let Err(error) = self.recover().await {
-            tracing::error!(session.id = %self.model.id, %error, "failed to recover a session");
-        }
         let mut batch = Vec::with_capacity(BATCH);
         loop {
+            self.retry_at = None;
             if let Err(error) = self.settle().await {
                 self.note_failure(&error);
+                self.retry_at = Some(Instant::now() + RETRY);
             }
             let deadline = self.next_deadline();
             // Nothing is lost when a branch does not win: orders stay queued, deadlines are looked at again.
@@ -154,12 +168,13 @@ impl Actor {
             match order {
                 Order::Record1 { worker_id, run, head, body } => records.push((worker_id, run, head, body)),
                 other => {
-                    self.take_records(std::mem::take(&mut records)).await;
+                    // A failure was noted and their links dropped: they come again.
+                    let _stored: bool = self.take_records(std::mem::take(&mut records)).await;
                     self.obey(other).await;
                 }
             }
         }
-        self.take_records(records).await;
+        let _stored: bool = self.take_records(records).await;
     }
 
     async fn obey(&mut self, order: Order) {
@@ -192,22 +207,35 @@ impl Actor {
             Order::WorktreeReady { worker_id, branch, notes } => {
                 self.worktree_ready(&worker_id, branch, notes).await
             }
-            Order::ProcessStarted { worker_id, run, keeper, run_dir, token_sha256 } => {
-                self.process_started(&worker_id, run, keeper, run_dir, token_sha256).await;
+            Order::ProcessStarted { worker_id, run, keeper, run_dir, token_sha256, stored } => {
+                let done = self.process_started(&worker_id, run, keeper, run_dir, token_sha256).await;
+                self.answer_stored(stored, done);
             }
-            Order::RunNotStarted { worker_id, run, problem } => {
-                self.run_not_started(&worker_id, run, problem).await;
+            Order::RunNotStarted { worker_id, run, problem, stored } => {
+                let done = self.run_not_started(&worker_id, run, problem).await;
+                self.answer_stored(stored, done);
             }
-            Order::ProcessGone { worker_id, run, exit, missed } => {
-                self.process_gone(&worker_id, run, exit, missed).await;
+            Order::ProcessGone { worker_id, run, exit, missed, stored } => {
+                let done = self.process_gone(&worker_id, run, exit, missed).await;
+                self.answer_stored(stored, done);
             }
-            Order::RunFinished { worker_id, run, finished } => {
-                self.run_finished(&worker_id, run, *finished).await
+            Order::RunFinished { worker_id, run, finished, stored } => {
+                let done = self.run_finished(&worker_id, run, *finished).await;
+                self.answer_stored(stored, done);
             }
             Order::PlaceFree => {}
             // Taken up in `take`.
             Order::Record1 { .. } => {}
         }
+    }
+
+    /// Tells a run task whether what it found out is stored; if not, it says it again.
+    fn answer_stored(&self, stored: Reply<bool>, done: Result<(), OrderError>) {
+        if let Err(error) = &done {
+            self.note_failure(error);
+        }
+        // The task is gone only with the server.
+        stored.send(done.is_ok()).ok();
     }
 
     fn id(&self) -> SessionId {
@@ -247,12 +275,18 @@ impl Actor {
         }
     }
 
-    fn fill_views(&self, events: &mut [Event], at: swarm_protocol::Timestamp) {
+    fn fill_views(&mut self, events: &mut [Event], at: swarm_protocol::Timestamp) {
         if !events.iter().any(|event| matches!(event, Event::WorkerState { .. })) {
             return;
         }
-        // A copy that is ahead by the events before each state event.
+        // A copy that is ahead by the events before each state event; without what no view of a worker shows.
+        let heavy = (
+            std::mem::take(&mut self.model.history),
+            std::mem::take(&mut self.model.items),
+            std::mem::take(&mut self.model.fifo),
+        );
         let mut ahead = self.model.clone();
+        (self.model.history, self.model.items, self.model.fifo) = heavy;
         for (offset, event) in events.iter_mut().enumerate() {
             let seq = Seq(self.model.seq.0 + 1 + offset as u64);
             let line = EventLine {
@@ -313,6 +347,10 @@ impl Actor {
         if self.broken.is_some() {
             return Ok(());
         }
+        if !self.recovered {
+            self.recover().await?;
+            self.recovered = true;
+        }
         self.tell_deadlines();
         self.fill_places().await?;
         self.wake_coordinator().await?;
@@ -329,7 +367,7 @@ impl Actor {
         {
             return Ok(());
         }
-        if !self.model.wakes() {
+        if !self.model.wakes() && !self.go_on {
             self.wake_at = None;
             return Ok(());
         }
@@ -339,26 +377,19 @@ impl Actor {
             return Ok(());
         }
         self.wake_at = None;
+        self.go_on = false;
         match engine::start(&self.shared, &self.model, &self.keys, &self.handle) {
             Ok((interrupt, task)) => {
                 if self.model.open_task().is_none() {
                     // News of a worker that a person woke after its task had its verdict.
                     self.open_task("news of a worker".to_owned(), false, None, Vec::new()).await?;
                 }
-                self.engine = Some(EngineTask { interrupt, _task: task });
+                self.engine = Some(EngineTask { interrupt, requested: false, _task: task });
                 Ok(())
             }
             Err(engine::StartError::NoKey { endpoint }) => {
                 self.blocked = true;
-                self.append(vec![Event::SessionState {
-                    state: SessionState::Waiting,
-                    waiting_for: Some("key".to_owned()),
-                    reason: format!(
-                        "no key for {endpoint} is at hand; swarm resume {} supplies one",
-                        self.id().short()
-                    ),
-                }])
-                .await
+                self.append(vec![self.waits_for_key(&endpoint)]).await
             }
             Err(engine::StartError::Other(problem)) => {
                 self.engine_ended(ExitReason::ModelError {
@@ -372,13 +403,22 @@ impl Actor {
         }
     }
 
+    fn waits_for_key(&self, endpoint: &str) -> Event {
+        let short = self.id().short();
+        Event::SessionState {
+            state: SessionState::Waiting,
+            waiting_for: Some("key".to_owned()),
+            reason: format!("no key for {endpoint} is at hand; swarm resume {short} supplies one"),
+        }
+    }
+
     /// Gives the open task its verdict when nothing runs and nothing waits.
     async fn finish_task(&mut self) -> Result<(), OrderError> {
         let waits_for_key = self.model.waiting_for.as_deref() == Some("key");
-        if self.engine.is_some() || self.model.workers_live() || waits_for_key {
+        if self.engine.is_some() || self.model.workers_live() || (waits_for_key && !self.interrupted) {
             return Ok(());
         }
-        if self.model.wakes() && !self.blocked && !self.interrupted {
+        if (self.model.wakes() || self.go_on) && !self.blocked && !self.interrupted {
             return Ok(());
         }
         let Some(task) = self.model.open_task() else { return Ok(()) };
@@ -408,7 +448,8 @@ impl Actor {
         if self.model.state == SessionState::Ended || self.model.tasks.is_empty() {
             return Ok(());
         }
-        if self.model.waiting_for.as_deref() == Some("key") && self.engine.is_none() && self.blocked {
+        let waits_for_key = self.model.waiting_for.as_deref() == Some("key") && self.blocked;
+        if waits_for_key && self.engine.is_none() && !self.interrupted {
             return Ok(());
         }
         let (state, reason) = if self.engine.is_some() || self.wake_at.is_some() {
@@ -439,14 +480,22 @@ impl Actor {
 
     fn next_deadline(&self) -> Option<Instant> {
         let stops = self.stop_deadlines.values().copied();
-        self.wake_at.into_iter().chain(self.desk.next_deadline()).chain(stops).min()
+        let desk = self.desk.next_deadline().filter(|_| self.broken.is_none());
+        self.wake_at.into_iter().chain(desk).chain(stops).chain(self.retry_at).min()
     }
 
     async fn pass_deadlines(&mut self) -> Result<(), OrderError> {
         let now = Instant::now();
+        if self.broken.is_some() {
+            return Ok(());
+        }
         let overdue: Vec<PermissionRequestId> = self.desk.overdue(now);
         for id in overdue {
-            self.time_out(&id).await?;
+            if let Err(error) = self.time_out(&id).await {
+                // Not stored: the clock goes on a little, or this would be tried without a pause.
+                self.desk.postpone(&id, now + RETRY);
+                return Err(error);
+            }
         }
         for id in self.desk.long_waits(now) {
             self.report_wait(&id).await?;

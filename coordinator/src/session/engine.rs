@@ -12,7 +12,7 @@ use query_engine::{
 };
 use serde_json::Value;
 use swarm_protocol::{
-    Block, Message, RunNumber, Seq, SessionId, Timestamp, ToolUseId, Usage,
+    Block, ExitReason, Message, RunNumber, Seq, SessionId, Timestamp, ToolUseId, Usage,
     event::{Event, EventLine, SessionSpec},
     frame::Live,
     message::Role,
@@ -97,10 +97,18 @@ pub(crate) fn start(
     let interrupt = cancel.interrupt.clone();
     let handle = handle.clone();
     let task = tokio::spawn(async move {
-        let mut engine = Engine::new(config, ports, state);
-        let exit = engine.run(&cancel).await;
+        let running = AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut engine = Engine::new(config, ports, state);
+            engine.run(&cancel).await.exit
+        }));
+        // A panic of the loop is an end too: without it the session would stay active for ever.
+        let exit = running.await.unwrap_or_else(|error| ExitReason::ModelError {
+            error: "internal".to_owned(),
+            message: format!("the loop broke: {error}"),
+            retry_at: None,
+        });
         // The actor is gone only when the server stops.
-        handle.tell(Order::EngineEnded(exit.exit)).await.ok();
+        handle.tell(Order::EngineEnded(exit)).await.ok();
     });
     Ok((interrupt, AbortOnDropHandle::new(task)))
 }
@@ -249,7 +257,7 @@ fn example() -> Notification {
         result: "Found null pointer in src/auth/validate.ts:42".to_owned(),
         result_from_earlier: false,
         outcome: Some(Box::new(Outcome {
-            exit_reason: swarm_protocol::ExitReason::Completed,
+            exit_reason: ExitReason::Completed,
             branch: Some("swarm/7c1d09e2/agent-a1b/investigate-auth-bug".to_owned()),
             base: String::new(),
             commits: vec![String::new()],

@@ -59,6 +59,8 @@ pub(crate) struct RunModel {
     pub(crate) restarts: u32,
     pub(crate) end: Option<RunEnd>,
     pub(crate) outcome: Option<Outcome>,
+    /// The event that began it: messages before it are those that woke it.
+    pub(crate) began_seq: Seq,
     /// When it began, for durations of runs that left no end record.
     pub(crate) began_at: Timestamp,
     pub(crate) turns: u32,
@@ -97,6 +99,7 @@ pub(crate) struct WorkerModel {
     pub(crate) commands: Vec<PendingCommand>,
     /// A stop was ordered in the present run, and by whom.
     pub(crate) stop: Option<StopOrder>,
+    pub(crate) stop_seq: Option<Seq>,
     pub(crate) worktree_exists: bool,
     pub(crate) branch_exists: bool,
     pub(crate) snapshots: u32,
@@ -283,12 +286,12 @@ impl SessionModel {
         self.fifo.iter().filter(|entry| !entry.committed)
     }
 
-    /// Whether something waits that wakes the coordinator: an end, a person's message, or results that no
-    /// request has carried (after a recovery).
+    /// Whether something waits that wakes the coordinator: an end, a person's message, or a loop that began and
+    /// did not say how it ended (the server died): it goes on, or ends at once.
     pub(crate) fn wakes(&self) -> bool {
         self.pending_entries().any(|entry| entry.notification.key.kind == NotificationKind::End)
             || !self.waiting_messages.is_empty()
-            || (self.exit.is_none() && self.history.last().is_some_and(|last| last.role == Role::User))
+            || (self.exit.is_none() && self.last_request > 0)
     }
 
     pub(crate) fn permission(&self, id: &PermissionRequestId) -> Option<&PermissionModel> {
@@ -412,6 +415,10 @@ impl SessionModel {
             Event::CoordinatorCompacted { boundary } => {
                 self.history.clone_from(&boundary.messages);
                 self.compactions += 1;
+                // What the request under way carries is in the compacted history already.
+                if let Some(in_flight) = &mut self.in_flight {
+                    in_flight.blocks.clear();
+                }
             }
             Event::CoordinatorNote { message } => self.history.push(message.clone()),
             Event::CoordinatorHelper { usage, cost, .. } => {
@@ -605,6 +612,7 @@ impl SessionModel {
             last_record: None,
             commands: Vec::new(),
             stop: None,
+            stop_seq: None,
             worktree_exists: false,
             branch_exists: false,
             snapshots: 0,
@@ -656,6 +664,8 @@ impl WorkerModel {
                 // A restart of the same run keeps its place.
                 if let Some(present) = self.runs.iter_mut().find(|present| present.run == *run) {
                     present.restarts = *restarts;
+                    // Its process is gone; the next one is not there yet.
+                    self.process = None;
                 } else {
                     self.runs.push(RunModel {
                         run: *run,
@@ -664,12 +674,14 @@ impl WorkerModel {
                         restarts: *restarts,
                         end: None,
                         outcome: None,
+                        began_seq: seq,
                         began_at: at,
                         turns: 0,
                         usage: Usage::default(),
                         cost: Cost::default(),
                     });
                     self.stop = None;
+                    self.stop_seq = None;
                     self.ended_at = None;
                     self.merged_into = None;
                 }
@@ -693,6 +705,7 @@ impl WorkerModel {
             }
             Event::WorkerCommand { command, .. } => {
                 if let Command::Stop { by_person, .. } = command {
+                    self.stop_seq = Some(seq);
                     self.stop = Some(if *by_person { StopOrder::Person } else { StopOrder::Coordinator });
                 }
                 self.commands.push(PendingCommand { id: seq, command: command.clone() });

@@ -12,7 +12,8 @@ use swarm_protocol::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use worktree_manager::{
-    AgentId, CommitOutcome, CommitRequest, Fingerprint, Identity, Manager, OwnWorktree, Removal, Repository,
+    AgentId, BranchName, CommitId, CommitOutcome, CommitRequest, Fingerprint, Identity, Manager, OwnWorktree,
+    Removal, Repository,
 };
 
 use super::{
@@ -38,6 +39,7 @@ pub(crate) struct FinishPlan {
 }
 
 /// What was established.
+#[derive(Clone)]
 pub(crate) struct FinishedRun {
     pub(crate) outcome: Outcome,
     pub(crate) worktree_exists: bool,
@@ -72,11 +74,44 @@ pub(crate) fn start(shared: Arc<Shared>, plan: FinishPlan, handle: SessionHandle
         let worker_id = plan.spec.id.clone();
         let run = plan.run;
         let temp = shared.home.worker_temp(&worker_id);
-        let finished = Box::new(establish(plan).await);
+        let fallback = unknown(&plan);
+        let establishing = AbortOnDropHandle::new(tokio::spawn(establish(plan)));
+        // A panic of ours must not keep an end from its coordinator: it is reported with what is known.
+        let finished = establishing.await.unwrap_or_else(|error| {
+            tracing::error!(worker.id = %worker_id, %error, "an outcome could not be established");
+            fallback
+        });
         // Its temp directory is nobody's now. A sandboxed program may have left it unreadable; gc tries again.
         tokio::task::spawn_blocking(move || std::fs::remove_dir_all(temp).ok()).await.ok();
-        handle.tell(Order::RunFinished { worker_id, run, finished }).await.ok();
+        handle
+            .tell_until_stored(|stored| Order::RunFinished {
+                worker_id: worker_id.clone(),
+                run,
+                finished: Box::new(finished.clone()),
+                stored,
+            })
+            .await;
     }))
+}
+
+/// What is known without looking.
+fn unknown(plan: &FinishPlan) -> FinishedRun {
+    let git = GitFacts {
+        branch: plan.spec.branch.clone(),
+        notes: vec!["git could not be asked what the run left; the worktree was kept".to_owned()],
+        ..GitFacts::default()
+    };
+    let outcome = outcome::establish(Facts {
+        end: &plan.end,
+        expects: plan.spec.expects,
+        base: &plan.spec.base,
+        git,
+        check: CheckResult::None,
+        check_command: None,
+        killed_by_keeper: Vec::new(),
+        restarts: plan.restarts,
+    });
+    FinishedRun { outcome, worktree_exists: true, branch_exists: true }
 }
 
 async fn establish(plan: FinishPlan) -> FinishedRun {
@@ -128,22 +163,14 @@ async fn look(manager: &Manager, spec: &WorkerSpec, git: &mut GitFacts) -> (bool
                 git.notes.push(problem);
             }
         }
-        // It was never made, or was removed: nothing to look at.
-        Ok(None) => return (false, false),
+        // It was never made, or was removed by somebody: then the branch alone tells what there is.
+        Ok(None) => return (false, look_at_branch(manager, spec, git).await),
         Err(error) => git.notes.push(error_chain(&error)),
     }
     match manager.evidence(&agent).await {
         Ok(evidence) => {
             git.commits = evidence.commits.listed.iter().rev().map(|commit| commit.id.to_string()).collect();
-            git.files = evidence
-                .files
-                .iter()
-                .map(|file| FileChange {
-                    path: file.path.to_string(),
-                    added: file.lines.map(|lines| lines.insertions),
-                    removed: file.lines.map(|lines| lines.deletions),
-                })
-                .collect();
+            git.files = evidence.files.iter().map(change).collect();
             git.dirty = evidence.dirty.iter().map(|entry| entry.path.to_string()).collect();
             if let Some(operation) = evidence.operation {
                 git.notes.push(format!("{operation} is in progress in its worktree"));
@@ -166,6 +193,37 @@ async fn look(manager: &Manager, spec: &WorkerSpec, git: &mut GitFacts) -> (bool
         }
     }
     (worktree_exists, branch_exists)
+}
+
+/// What a branch without a worktree shows against its base; whether it exists.
+async fn look_at_branch(manager: &Manager, spec: &WorkerSpec, git: &mut GitFacts) -> bool {
+    let Some(branch) = spec.branch.as_deref().and_then(|name| BranchName::parse(name).ok()) else {
+        return false;
+    };
+    let repository = manager.repository();
+    let Ok(Some(tip)) = repository.branch_tip(&branch).await else { return false };
+    let Ok(base) = CommitId::parse(&spec.base) else { return false };
+    match repository.commits(&base, &tip).await {
+        Ok(commits) => {
+            git.commits = commits.listed.iter().rev().map(|commit| commit.id.to_string()).collect();
+        }
+        Err(error) => git.notes.push(format!("git gave no evidence: {}", error_chain(&error))),
+    }
+    match repository.diff_stat(branch.as_str(), base.as_str()).await {
+        Ok(files) => git.files = files.iter().map(change).collect(),
+        Err(error) => git.notes.push(format!("git gave no evidence: {}", error_chain(&error))),
+    }
+    git.notes.push("its worktree is gone; what was not committed there is lost".to_owned());
+    git.branch = Some(branch.to_string());
+    true
+}
+
+fn change(file: &worktree_manager::FileStat) -> FileChange {
+    FileChange {
+        path: file.path.to_string(),
+        added: file.lines.map(|lines| lines.insertions),
+        removed: file.lines.map(|lines| lines.deletions),
+    }
 }
 
 /// A run that ended by itself has committed its work; one that was killed has not.

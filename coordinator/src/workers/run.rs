@@ -152,6 +152,10 @@ pub(crate) fn adopt_plan(shared: &Shared, model: &SessionModel, worker_id: &Work
         // The server died between the start of the keeper and the word of it.
         None => read_json::<KeeperFile>(&run_dir.join(KEEPER_FILE))?.keeper(),
     };
+    // Known before its worker can say hello.
+    if let Some(launch) = read_json::<WorkerLaunch>(&run_dir.join("launch.json")) {
+        shared.expect_token(worker_id, present.run, &launch.token);
+    }
     Some(AdoptPlan {
         worker_id: worker_id.clone(),
         run: present.run,
@@ -165,29 +169,35 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-/// Starts a run and watches it.
+/// Starts a run and watches it. A panic of the starting is a run that was not started.
 pub(crate) fn start(shared: Arc<Shared>, plan: RunPlan, handle: SessionHandle) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
         let worker_id = plan.spec.id.clone();
         let run = plan.run;
-        match begin(&shared, plan, &handle).await {
+        let starter = handle.clone();
+        let starting =
+            AbortOnDropHandle::new(tokio::spawn(async move { begin(&shared, plan, &starter).await }));
+        let begun = starting.await.unwrap_or_else(|error| Err(format!("the start broke: {error}")));
+        match begun {
             Ok(watched) => watch(watched, &handle).await,
             Err(problem) => {
-                // The actor is gone only when the server stops.
-                handle.tell(Order::RunNotStarted { worker_id, run, problem }).await.ok();
+                handle
+                    .tell_until_stored(|stored| Order::RunNotStarted {
+                        worker_id: worker_id.clone(),
+                        run,
+                        problem: problem.clone(),
+                        stored,
+                    })
+                    .await;
             }
         }
     }))
 }
 
 /// Watches a run that a former server started.
-pub(crate) fn adopt(shared: Arc<Shared>, plan: AdoptPlan, handle: SessionHandle) -> AbortOnDropHandle<()> {
+pub(crate) fn adopt(plan: AdoptPlan, handle: SessionHandle) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
         let AdoptPlan { worker_id, run, keeper, run_dir, transcript } = plan;
-        let launch = run_dir.join("launch.json");
-        if let Some(launch) = read_json::<WorkerLaunch>(&launch) {
-            shared.expect_token(&worker_id, run, &launch.token);
-        }
         watch(Watched { worker_id, run, keeper, run_dir, transcript, child: None }, &handle).await;
     }))
 }
@@ -254,14 +264,17 @@ async fn begin(shared: &Arc<Shared>, plan: RunPlan, handle: &SessionHandle) -> R
     let run_id = format!("{}/{}/{run}.{restarts}", launch.session_id, spec.id);
     let mut child = spawn_keeper(shared, &run_dir, &launch_file, &run_id, &launch)?;
     let keeper = wait_for_keeper(&run_dir, &mut child).await?;
-    let order = Order::ProcessStarted {
-        worker_id: spec.id.clone(),
-        run,
-        keeper: keeper.clone(),
-        run_dir: run_dir.clone(),
-        token_sha256: sha256_hex(launch.token.as_bytes()),
-    };
-    handle.tell(order).await.map_err(|error| error.to_string())?;
+    let token_sha256 = sha256_hex(launch.token.as_bytes());
+    handle
+        .tell_until_stored(|stored| Order::ProcessStarted {
+            worker_id: spec.id.clone(),
+            run,
+            keeper: keeper.clone(),
+            run_dir: run_dir.clone(),
+            token_sha256: token_sha256.clone(),
+            stored,
+        })
+        .await;
     if tmux {
         super::tmux::show(shared, &spec.id, &spec.name).await;
     }
@@ -465,6 +478,8 @@ async fn wait_for_keeper(
             return Err(format!("its keeper ended at once ({status}): {tail}"));
         }
         if tokio::time::Instant::now() > deadline {
+            // Or it would go on unwatched.
+            child.kill().await.ok();
             return Err("its keeper did not say that it keeps".to_owned());
         }
         tokio::time::sleep(Duration::from_millis(3)).await;
@@ -502,7 +517,15 @@ async fn watch(watched: Watched, handle: &SessionHandle) {
         Ok(known) => missed_records(transcript, known).await,
         Err(_) => return,
     };
-    handle.tell(Order::ProcessGone { worker_id, run, exit, missed }).await.ok();
+    handle
+        .tell_until_stored(|stored| Order::ProcessGone {
+            worker_id: worker_id.clone(),
+            run,
+            exit: exit.clone(),
+            missed: missed.clone(),
+            stored,
+        })
+        .await;
 }
 
 /// Records after `known` from the file: a worker that ended while the server was away could not send them.

@@ -144,8 +144,8 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
             link.send(&ToWorker::Refused { reason }).await;
             return;
         }
-        // The session is not served yet, or no longer: the worker tries again.
-        Err(_) => return,
+        // The session is not served yet, or no longer, or cannot say: the worker tries again.
+        Ok(Welcome::NotNow) | Err(_) => return,
     }
     let mut ping = tokio::time::interval(PING_INTERVAL);
     loop {

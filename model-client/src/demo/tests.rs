@@ -405,7 +405,7 @@ fn the_same_script_over_json() {
 
 #[tokio::test(start_paused = true)]
 async fn the_model_streams_the_script_and_costs_nothing() {
-    let model = DemoModel::new(&crate::endpoint::testing::endpoint(ApiKind::Demo, "demo", ""));
+    let model = DemoModel::new(&crate::endpoint::testing::endpoint(ApiKind::Demo, "", ""));
     let agent = Agent::new(COORDINATOR_TOOLS);
     let request = ModelRequest {
         prefix: Arc::new(Prefix { system: vec![], tools: agent.tools }),

@@ -1,6 +1,9 @@
 //! What the coordinator's engine asks of the actor: what waits, and to record its turns.
 
-use query_engine::ports::{Incoming, StorageError};
+use query_engine::{
+    ports::{Incoming, StorageError},
+    state::OUTCOME_UNKNOWN,
+};
 use swarm_protocol::{
     Block, Message,
     event::{Event, SentEntry},
@@ -31,7 +34,8 @@ impl Actor {
     /// Everything that waits, in order: what an uncommitted request carried, as the same bytes; then entries;
     /// then people's messages; then the roster, if it is not the one last sent.
     pub(super) fn drain(&mut self) -> Vec<Incoming> {
-        let (incoming, drained) = drain(&self.model, &self.drained);
+        let repeats = self.engine.as_ref().is_none_or(|engine| !engine.requested);
+        let (incoming, drained) = drain(&self.model, &self.drained, repeats);
         self.drained.entries.extend(drained.entries);
         self.drained.messages.extend(drained.messages);
         incoming
@@ -42,6 +46,8 @@ impl Actor {
         let mut events = Vec::new();
         let mut added: Vec<Message> = Vec::new();
         let mut turn: Option<Event> = None;
+        // The compacted history holds what was added before it.
+        let mut compacted = false;
         for body in bodies {
             match body {
                 RecordBody::User { message, origin: Origin::ToolResults, .. } => match &mut turn {
@@ -50,8 +56,28 @@ impl Actor {
                 },
                 RecordBody::User { message, .. } => added.push(message),
                 RecordBody::RequestStarted { request, model, .. } => {
-                    let Drained { entries, messages } = std::mem::take(&mut self.drained);
-                    let blocks = std::mem::take(&mut added);
+                    let Drained { mut entries, mut messages } = std::mem::take(&mut self.drained);
+                    let mut blocks = std::mem::take(&mut added);
+                    let earlier = self.model.in_flight.as_ref();
+                    let same_loop = self.engine.as_ref().is_some_and(|engine| engine.requested);
+                    if let Some(earlier) = earlier.filter(|_| same_loop) {
+                        // The same loop asks again (room was made, another model): its conversation holds what the
+                        // earlier request carried, so this one carries it too.
+                        let again = earlier.entries.iter().map(|sent| SentEntry {
+                            key: sent.key.clone(),
+                            repeat_of: Some(earlier.request),
+                            reason: Some(format!("request {} was given up", earlier.request)),
+                        });
+                        entries = again.chain(entries).collect();
+                        messages = earlier.messages.iter().copied().chain(messages).collect();
+                        if !compacted {
+                            blocks = earlier.blocks.iter().cloned().chain(blocks).collect();
+                        }
+                    }
+                    if let Some(engine) = &mut self.engine {
+                        engine.requested = true;
+                    }
+                    compacted = false;
                     events.push(Event::CoordinatorRequest {
                         request,
                         model,
@@ -94,6 +120,8 @@ impl Actor {
                     events.push(Event::CoordinatorHelper { purpose, model, usage, cost });
                 }
                 RecordBody::CompactBoundary(boundary) => {
+                    added.clear();
+                    compacted = true;
                     events.push(Event::CoordinatorCompacted { boundary: Box::new(boundary) });
                 }
                 // What only a worker's file needs.
@@ -146,6 +174,7 @@ pub(super) fn recovered_turn(model: &SessionModel) -> Option<Vec<Event>> {
                     tools::spawn_answer(&worker.spec.id, worker.position, worker.spec.branch.as_deref()),
                     false,
                 ),
+                None if name != "Agent" => Block::tool_result(id.clone(), OUTCOME_UNKNOWN, true),
                 None => Block::tool_result(
                     id.clone(),
                     format!("The server was restarted before {name} was carried out; it had no effect. Call it again if it is still wanted."),
@@ -173,13 +202,14 @@ pub(super) fn recovered_turn(model: &SessionModel) -> Option<Vec<Event>> {
     Some(events)
 }
 
-/// What waits, beyond what was handed out since the last request. Pure.
-pub(super) fn drain(model: &SessionModel, handed_out: &Drained) -> (Vec<Incoming>, Drained) {
+/// What waits, beyond what was handed out since the last request. `repeats`: an uncommitted request is one of a
+/// loop that is gone; the present loop has not sent one. Pure.
+pub(super) fn drain(model: &SessionModel, handed_out: &Drained, repeats: bool) -> (Vec<Incoming>, Drained) {
     let mut incoming = Vec::new();
     let mut drained = Drained::default();
     let fresh_request = handed_out.entries.is_empty() && handed_out.messages.is_empty();
     let repeated = model.in_flight.as_ref();
-    if let Some(in_flight) = repeated.filter(|_| fresh_request) {
+    if let Some(in_flight) = repeated.filter(|_| fresh_request && repeats) {
         for message in &in_flight.blocks {
             incoming.push(Incoming {
                 content: message.content.clone(),
@@ -226,7 +256,8 @@ pub(super) fn drain(model: &SessionModel, handed_out: &Drained) -> (Vec<Incoming
         });
         drained.messages.push(waiting.id);
     }
-    let roster = roster(model);
+    // What was handed out since the last request holds the roster of that moment.
+    let roster = roster(model).filter(|_| fresh_request || !incoming.is_empty());
     let last_sent = incoming
         .iter()
         .rev()

@@ -155,10 +155,12 @@ impl Actor {
             .filter(|worker| worker.last_run().map(|run| run.task_id) == last_task)
             .map(|worker| worker.spec.id.clone())
             .collect();
-        let has_work = !stopped.is_empty() || self.model.wakes() || self.model.exit.is_some();
+        let ended_badly = self.model.exit.as_ref().is_some_and(|exit| *exit != ExitReason::Completed);
+        let has_work = !stopped.is_empty() || self.model.wakes() || ended_badly;
         if self.model.open_task().is_none() && has_work {
             self.open_task("resume".to_owned(), false, None, Vec::new()).await?;
         }
+        self.interrupted = false;
         for worker_id in stopped {
             let message = WorkerMessage {
                 to: worker_id.to_string(),
@@ -169,7 +171,11 @@ impl Actor {
             self.message_worker(message).await?;
             resumed.workers.push(worker_id);
         }
-        self.news();
+        // A loop that ended badly (no key, no model) goes on from its history, though nothing new waits.
+        self.go_on = ended_badly && resumed.workers.is_empty();
+        if has_work {
+            self.news();
+        }
         Ok(resumed)
     }
 
@@ -283,8 +289,8 @@ impl Actor {
             return Ok(());
         };
         let PermissionRequest { worker_id, run, tool, summary, .. } = &permission.request;
-        let n = self.model.permissions.iter().filter(|other| &other.request.worker_id == worker_id).count()
-            as u32;
+        // Its place among all requests: no two of them share a key.
+        let n = self.model.permissions.iter().take_while(|other| other.request.id != *id).count() as u32 + 1;
         let name = self.model.worker(worker_id).map(|worker| worker.spec.name.clone()).unwrap_or_default();
         let notification = Notification {
             key: NotificationKey {

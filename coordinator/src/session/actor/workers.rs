@@ -1,30 +1,25 @@
-//! What happens to workers: spawn, link, records, process, end.
+//! What happens to workers while they live: spawn, link, records, process.
 
 use std::path::PathBuf;
 
 use swarm_protocol::{
-    ExitReason, RunNumber, Usage, WaitingFor, WorkerId, WorkerStatus,
+    ExitReason, RunNumber, SessionState, TaskId, WaitingFor, WorkerId, WorkerStatus,
     event::Event,
     frame::{Command, Keys, ToWorker},
     launch::{Isolation, ModelEndpoint, WorkerSpec},
-    notification::{Notification, NotificationKey, NotificationKind, NotificationStatus},
-    process::{ExitFile, ProcessExit, ProcessIdentity},
-    record::{RecordBody, RecordHead, RunEnd},
+    process::ProcessIdentity,
+    record::{RecordBody, RecordHead},
 };
 use tokio::time::Instant;
 
 use super::{Actor, Connection, STOP_GRACE};
 use crate::{
-    clock,
     session::{
         HelloOrder, OrderError, SpawnOrder, Spawned, Stopping, Welcome, WorkerMessage, WorkerMessaged,
-        model::{RunModel, StopOrder, WorkerModel},
+        engine::StartError,
+        model::{StopOrder, WorkerModel},
     },
-    workers::{
-        finish::{self, FinishedRun},
-        lifecycle::LifeEvent,
-        outcome, run,
-    },
+    workers::{lifecycle::LifeEvent, run},
 };
 
 type Whole = (WorkerId, RunNumber, RecordHead, Option<Box<RecordBody>>);
@@ -34,13 +29,21 @@ impl Actor {
 
     pub(super) async fn spawn_worker(&mut self, order: SpawnOrder) -> Result<Spawned, OrderError> {
         // A repeat of the call finds the same worker.
-        if let Some(known) = self.model.workers.iter().find(|worker| worker.tool_use_id == order.tool_use_id)
+        let turn = self.model.last_turn + 1;
+        if let Some(known) = self
+            .model
+            .workers
+            .iter()
+            .find(|worker| worker.tool_use_id == order.tool_use_id && worker.spec.parent_turn == turn)
         {
             return Ok(Spawned {
                 worker_id: known.spec.id.clone(),
                 position: known.position,
                 branch: known.spec.branch.clone(),
             });
+        }
+        if self.interrupted || self.model.state == SessionState::Ended {
+            return Err(OrderError::Refused("a person has stopped this session".to_owned()));
         }
         let task_id = match self.model.open_task() {
             Some(task) => task.id,
@@ -71,7 +74,7 @@ impl Actor {
             worktree,
             port_base: self.shared.next_port_base(),
             task_id,
-            parent_turn: self.model.last_turn + 1,
+            parent_turn: turn,
         };
         let events = vec![
             Event::WorkerSpawned { spec: Box::new(spec), tool_use_id: order.tool_use_id },
@@ -95,6 +98,9 @@ impl Actor {
             let queued = self.model.workers.iter().find(|worker| worker.status == WorkerStatus::Pending);
             let Some(worker_id) = queued.map(|worker| worker.spec.id.clone()) else { break };
             if self.model.places_taken() >= self.model.spec.max_workers as usize {
+                break;
+            }
+            if self.lacks_key(&worker_id).await? {
                 break;
             }
             let Some(place) = self.shared.take_place(&self.handle) else { break };
@@ -123,8 +129,21 @@ impl Actor {
         self.append(events).await
     }
 
+    /// Whether a worker's model has no key at hand; the session then waits for one instead of failing its run.
+    async fn lacks_key(&mut self, worker_id: &WorkerId) -> Result<bool, OrderError> {
+        let Some(worker) = self.model.worker(worker_id) else { return Ok(false) };
+        let Err(StartError::NoKey { endpoint }) = self.shared.connect(&worker.spec.model, &self.keys) else {
+            return Ok(false);
+        };
+        if self.model.waiting_for.as_deref() != Some("key") {
+            self.blocked = true;
+            self.append(vec![self.waits_for_key(&endpoint)]).await?;
+        }
+        Ok(true)
+    }
+
     /// Begins the task that makes the worktree, starts the process and watches it.
-    fn launch(&mut self, worker_id: &WorkerId) {
+    pub(super) fn launch(&mut self, worker_id: &WorkerId) {
         let Some(plan) = run::plan(&self.shared, &self.model, worker_id) else { return };
         let task = run::start(self.shared.clone(), plan, self.handle.clone());
         self.run_tasks.insert(worker_id.clone(), task);
@@ -163,14 +182,25 @@ impl Actor {
             return Err(OrderError::Discarded(worker_id));
         }
         let ended = worker.status.is_ended();
+        let stopped = self.model.state == SessionState::Ended || (self.interrupted && !message.from_person);
+        if stopped {
+            return Err(OrderError::Refused("a person has stopped this session".to_owned()));
+        }
         let command =
             Command::Message { message_id: None, from_person: message.from_person, text: message.text };
-        self.append(vec![Event::WorkerCommand { worker_id: worker_id.clone(), command }]).await?;
+        let mut events = vec![Event::WorkerCommand { worker_id: worker_id.clone(), command }];
         if ended {
-            let who = if message.from_person { "a person" } else { "the coordinator" };
-            self.revive(&worker_id, &format!("a message of {who}")).await?;
+            // Message and run in one append: no crash leaves a message that nothing starts.
+            let who =
+                if message.from_person { "a message of a person" } else { "a message of the coordinator" };
+            let task_id = self.task_for(&worker_id).await?;
+            let status =
+                self.model.worker(&worker_id).map_or(WorkerStatus::Completed, |worker| worker.status);
+            events.extend(self.revival(&worker_id, status, who, task_id));
+            self.append(events).await?;
             self.fill_places().await?;
         } else {
+            self.append(events).await?;
             self.send_pending(&worker_id);
         }
         let worker = self.model.worker(&worker_id);
@@ -182,23 +212,32 @@ impl Actor {
         })
     }
 
-    /// Queues the next run of an ended worker.
-    async fn revive(&mut self, worker_id: &WorkerId, reason: &str) -> Result<(), OrderError> {
-        let task_id = match self.model.open_task() {
-            Some(task) => task.id,
-            None => self.open_task(format!("continue {worker_id}"), false, None, Vec::new()).await?,
-        };
-        let Some(worker) = self.model.worker(worker_id) else { return Ok(()) };
-        let run = worker.run().next();
+    /// The task that the next run of a worker belongs to.
+    async fn task_for(&mut self, worker_id: &WorkerId) -> Result<TaskId, OrderError> {
+        match self.model.open_task() {
+            Some(task) => Ok(task.id),
+            None => self.open_task(format!("continue {worker_id}"), false, None, Vec::new()).await,
+        }
+    }
+
+    /// The events that queue the next run of a worker which has, or by the same append gets, an ended status.
+    pub(super) fn revival(
+        &self,
+        worker_id: &WorkerId,
+        status: WorkerStatus,
+        reason: &str,
+        task_id: TaskId,
+    ) -> Vec<Event> {
+        let Some(worker) = self.model.worker(worker_id) else { return Vec::new() };
         let mut events = vec![Event::WorkerRun {
             worker_id: worker_id.clone(),
-            run,
+            run: worker.run().next(),
             reason: reason.to_owned(),
             task_id,
             restarts: 0,
         }];
-        events.extend(self.step(worker_id, LifeEvent::Revived, reason));
-        self.append(events).await
+        events.extend(self.step_from(worker_id, status, LifeEvent::Revived, reason));
+        events
     }
 
     // ------------------------------------------------------------------------------- stop
@@ -225,7 +264,13 @@ impl Actor {
         by_person: bool,
     ) -> Result<(), OrderError> {
         let Some(worker) = self.model.worker(worker_id) else { return Ok(()) };
-        if worker.status.is_ended() || worker.stop.is_some() {
+        let known = match worker.stop {
+            None => false,
+            // The person's word is recorded as the person's: the model may not wake it then.
+            Some(StopOrder::Coordinator) => !by_person,
+            Some(StopOrder::Person) => true,
+        };
+        if worker.status.is_ended() || known {
             return Ok(());
         }
         let status = worker.status;
@@ -269,17 +314,34 @@ impl Actor {
     }
 
     /// Sends what no record of the worker has named yet. The worker drops what it knows.
-    pub(super) fn send_pending(&self, worker_id: &WorkerId) {
+    pub(super) fn send_pending(&mut self, worker_id: &WorkerId) {
         let (Some(connection), Some(worker)) =
             (self.connections.get(worker_id), self.model.worker(worker_id))
         else {
             return;
         };
-        for pending in &worker.commands {
+        let sent = worker.commands.iter().all(|pending| {
             let frame = ToWorker::Command { id: pending.id, command: pending.command.clone() };
-            // Never waits: a link that is full or broken is dropped by its task, the next hello sends again.
-            if connection.frames.try_send(frame).is_err() {
-                return;
+            connection.frames.try_send(frame).is_ok()
+        });
+        if !sent {
+            // Full or broken: the worker comes again, and its hello is answered with everything.
+            self.drop_link(worker_id);
+        }
+    }
+
+    /// Ends a link. The worker connects again and resends from what is known.
+    pub(super) fn drop_link(&mut self, worker_id: &WorkerId) {
+        if self.connections.remove(worker_id).is_some() {
+            self.stand_clocks(worker_id);
+        }
+    }
+
+    fn stand_clocks(&mut self, worker_id: &WorkerId) {
+        let now = Instant::now();
+        for permission in &self.model.permissions {
+            if permission.is_open() && &permission.request.worker_id == worker_id {
+                self.desk.stand(&permission.request.id, now);
             }
         }
     }
@@ -298,14 +360,14 @@ impl Actor {
         }
         let digest: String =
             sha2::Sha256::digest(hello.token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-        let known = worker.process.as_ref().filter(|process| process.run == hello.run);
-        let expected = match known {
-            Some(process) => process.token_sha256.clone(),
-            // Its hello overtook the word that its process exists.
-            None => match self.shared.expected_token(&hello.worker_id, hello.run) {
-                Some(digest) => digest,
-                None => return Welcome::Refused("this run is not known to the server".to_owned()),
-            },
+        // The token of the newest start; the journal's, when no start of this server's is known.
+        let journaled = worker.process.as_ref().filter(|process| process.run == hello.run);
+        let expected = self
+            .shared
+            .expected_token(&hello.worker_id, hello.run)
+            .or_else(|| journaled.map(|process| process.token_sha256.clone()));
+        let Some(expected) = expected else {
+            return Welcome::Refused("this run is not known to the server".to_owned());
         };
         if digest != expected {
             return Welcome::Refused("wrong token".to_owned());
@@ -323,14 +385,18 @@ impl Actor {
                 acknowledged = hello.last_record;
             }
         }
-        let waited = worker.waiting_for == Some(WaitingFor::Server);
+        // News of these waits may have been lost with the link.
+        let waited =
+            matches!(worker.waiting_for, Some(WaitingFor::Server | WaitingFor::Model | WaitingFor::OwnJobs));
         let starting = worker.status == WorkerStatus::Starting;
         let keys = self.keys_of(&worker.spec.model);
         if waited || starting {
             events.extend(self.step(&hello.worker_id, LifeEvent::Works, "connected"));
         }
         if let Err(error) = self.append(events).await {
-            return Welcome::Refused(error.to_string());
+            // A passing fault of the disk ends no healthy run: it tries again.
+            self.note_failure(&error);
+            return Welcome::NotNow;
         }
         let connection = Connection { number: hello.connection, frames: hello.frames };
         self.connections.insert(hello.worker_id.clone(), connection);
@@ -359,13 +425,7 @@ impl Actor {
         if !ours {
             return;
         }
-        self.connections.remove(worker_id);
-        let now = Instant::now();
-        for permission in &self.model.permissions {
-            if permission.is_open() && &permission.request.worker_id == worker_id {
-                self.desk.stand(&permission.request.id, now);
-            }
-        }
+        self.drop_link(worker_id);
     }
 
     pub(super) async fn worker_waits(
@@ -393,10 +453,10 @@ impl Actor {
 
     // ------------------------------------------------------------------------------- records
 
-    /// Appends records of workers and acknowledges them when they are durable.
-    pub(super) async fn take_records(&mut self, records: Vec<Whole>) {
+    /// Appends records of workers and acknowledges them when they are durable. False when they could not be.
+    pub(super) async fn take_records(&mut self, records: Vec<Whole>) -> bool {
         if records.is_empty() {
-            return;
+            return true;
         }
         let mut events = Vec::new();
         let mut heads: std::collections::HashMap<WorkerId, u64> = std::collections::HashMap::new();
@@ -406,7 +466,10 @@ impl Actor {
         // States within this batch, for steps that follow one another.
         let mut statuses: std::collections::HashMap<WorkerId, WorkerStatus> =
             std::collections::HashMap::new();
-        for (worker_id, run, head, body) in records {
+        for (worker_id, link_run, head, body) in records {
+            // A record belongs to the run that wrote it, whichever run's link brings it.
+            let run = head.run;
+            debug_assert!(run <= link_run);
             let Some(worker) = self.model.worker(&worker_id) else { continue };
             let known = heads.get(&worker_id).copied().or(worker.last_record.map(|mark| mark.n)).unwrap_or(0);
             heads.entry(worker_id.clone()).or_insert(known);
@@ -474,12 +537,15 @@ impl Actor {
             }
         }
         for worker_id in gaps {
-            self.connections.remove(&worker_id);
+            self.drop_link(&worker_id);
         }
         if let Err(error) = self.append(events).await {
-            // Nothing is acknowledged: the workers keep what they sent and send it again.
+            // Nothing is acknowledged: the workers connect again and resend what is not.
             self.note_failure(&error);
-            return;
+            for worker_id in heads.into_keys() {
+                self.drop_link(&worker_id);
+            }
+            return false;
         }
         for id in closed {
             self.desk.close(&id);
@@ -494,6 +560,7 @@ impl Actor {
                 connection.frames.try_send(ToWorker::Acknowledged { n }).ok();
             }
         }
+        true
     }
 
     // ------------------------------------------------------------------------------- processes
@@ -528,265 +595,38 @@ impl Actor {
         keeper: ProcessIdentity,
         run_dir: PathBuf,
         token_sha256: String,
-    ) {
+    ) -> Result<(), OrderError> {
         let event = Event::WorkerProcess { worker_id: worker_id.clone(), run, keeper, run_dir, token_sha256 };
-        if let Err(error) = self.append(vec![event]).await {
-            self.note_failure(&error);
+        self.append(vec![event]).await?;
+        self.watch_stop(worker_id);
+        Ok(())
+    }
+
+    /// A stop that was ordered before its process was there runs its time from now.
+    pub(super) fn watch_stop(&mut self, worker_id: &WorkerId) {
+        if self.model.worker(worker_id).is_some_and(|worker| worker.stop.is_some()) {
+            self.stop_deadlines.insert(worker_id.clone(), Instant::now() + STOP_GRACE);
         }
     }
 
-    pub(super) async fn run_not_started(&mut self, worker_id: &WorkerId, run: RunNumber, problem: String) {
-        tracing::warn!(worker.id = %worker_id, %problem, "a worker could not be started");
-        let end = self.end_without_word(worker_id, ExitReason::SetupFailed { output: problem });
-        if let Err(error) = self.end_run(worker_id, run, end).await {
-            self.note_failure(&error);
-        }
-        self.finish(worker_id, None);
-    }
-
-    /// The keeper says that nothing of the run is left. What its process wrote and could not send comes first.
-    pub(super) async fn process_gone(
+    pub(super) async fn run_not_started(
         &mut self,
         worker_id: &WorkerId,
         run: RunNumber,
-        exit: Option<ExitFile>,
-        missed: Vec<(RecordHead, Option<Box<RecordBody>>)>,
-    ) {
-        self.connections.remove(worker_id);
-        self.stop_deadlines.remove(worker_id);
-        let missed = missed.into_iter().map(|(head, body)| (worker_id.clone(), run, head, body)).collect();
-        self.take_records(missed).await;
-        let Some(worker) = self.model.worker(worker_id) else { return };
-        if worker.run() != run || worker.status.is_ended() {
-            return;
+        problem: String,
+    ) -> Result<(), OrderError> {
+        tracing::warn!(worker.id = %worker_id, %problem, "a worker could not be started");
+        let ended =
+            self.model.worker(worker_id).and_then(WorkerModel::last_run).is_some_and(|run| run.end.is_some());
+        if !ended {
+            let end = self.end_without_word(worker_id, ExitReason::SetupFailed { output: problem });
+            self.end_run(worker_id, run, end).await?;
         }
-        let Some(present) = worker.last_run() else { return };
-        if present.end.is_none() {
-            let may_restart = worker.stop.is_none() && present.restarts < self.model.spec.worker_restarts;
-            let task_id = present.task_id;
-            let restarts = present.restarts + 1;
-            if may_restart {
-                let why = describe_exit(exit.as_ref());
-                let mut events = self.withdraw_requests(worker_id, "its process died");
-                events.push(Event::WorkerRun {
-                    worker_id: worker_id.clone(),
-                    run,
-                    reason: format!("started again: {why}"),
-                    task_id,
-                    restarts,
-                });
-                events.extend(self.step(worker_id, LifeEvent::StartedAgain, why));
-                match self.append(events).await {
-                    Ok(()) => self.launch(worker_id),
-                    Err(error) => self.note_failure(&error),
-                }
-                return;
-            }
-            let reason = match (worker.stop, exit.as_ref().map(|exit| exit.exit)) {
-                (Some(_), _) => ExitReason::AbortedTools,
-                (None, Some(ProcessExit::Signal(signal))) => ExitReason::Killed { signal },
-                (None, Some(ProcessExit::Code(_)) | None) => ExitReason::Lost,
-            };
-            let end = self.end_without_word(worker_id, reason);
-            if let Err(error) = self.end_run(worker_id, run, end).await {
-                self.note_failure(&error);
-            }
-        }
-        self.finish(worker_id, exit);
-    }
-
-    fn withdraw_requests(&mut self, worker_id: &WorkerId, reason: &str) -> Vec<Event> {
-        let open: Vec<_> = self
-            .model
-            .permissions
-            .iter()
-            .filter(|permission| permission.is_open() && &permission.request.worker_id == worker_id)
-            .map(|permission| permission.request.id.clone())
-            .collect();
-        open.into_iter()
-            .map(|id| {
-                self.desk.close(&id);
-                Event::PermissionWithdrawn { id, reason: reason.to_owned() }
-            })
-            .collect()
-    }
-
-    /// The end of a run that left no word of its own.
-    fn end_without_word(&self, worker_id: &WorkerId, exit_reason: ExitReason) -> RunEnd {
-        let run: Option<&RunModel> = self.model.worker(worker_id).and_then(WorkerModel::last_run);
-        RunEnd {
-            exit_reason,
-            result: String::new(),
-            result_from_earlier: false,
-            turns: run.map_or(0, |run| run.turns),
-            usage: run.map_or_else(Usage::default, |run| run.usage),
-            cost: run.map(|run| run.cost).unwrap_or_default(),
-            duration_ms: run.map_or(0, |run| clock::now().millis_since(run.began_at)),
-            commands: Vec::new(),
-            commands_after_last_edit: 0,
-            edited: false,
-            skipped_files: Vec::new(),
-            commit_error: None,
-            children_killed: Vec::new(),
-        }
-    }
-
-    async fn end_run(&mut self, worker_id: &WorkerId, run: RunNumber, end: RunEnd) -> Result<(), OrderError> {
-        let reason = end.exit_reason.sentence();
-        let mut events = self.withdraw_requests(worker_id, "its run ended");
-        events.push(Event::WorkerRunEnded { worker_id: worker_id.clone(), run, end: Box::new(end) });
-        events.extend(self.step(worker_id, LifeEvent::RunEnded, reason));
-        self.append(events).await
-    }
-
-    /// Begins the task that establishes the outcome.
-    fn finish(&mut self, worker_id: &WorkerId, exit: Option<ExitFile>) {
-        let Some(plan) = finish::plan(&self.shared, &self.model, worker_id, exit) else { return };
-        let task = finish::start(self.shared.clone(), plan, self.handle.clone());
-        self.run_tasks.insert(worker_id.clone(), task);
-    }
-
-    /// The outcome is established: the entry is queued, the worker has its final status, its place is free.
-    pub(super) async fn run_finished(&mut self, worker_id: &WorkerId, run: RunNumber, finished: FinishedRun) {
-        let Some(worker) = self.model.worker(worker_id) else { return };
-        let Some(present) = worker.runs.iter().find(|present| present.run == run) else { return };
-        let Some(end) = present.end.clone() else { return };
-        let FinishedRun { outcome, worktree_exists, branch_exists } = finished;
-        let stopped = worker.stop.is_some() && end.exit_reason != ExitReason::Completed;
-        let status = outcome::status_of(&end.exit_reason, stopped);
-        let name = worker.spec.name.clone();
-        let notification = Notification {
-            key: NotificationKey { worker_id: worker_id.clone(), run, kind: NotificationKind::End, n: 0 },
-            seq: Default::default(),
-            status,
-            summary: summary(&name, status, &outcome, worker.stop),
-            result: end.result.clone(),
-            result_from_earlier: end.result_from_earlier,
-            turns: end.turns,
-            usage: end.usage,
-            cost: end.cost,
-            duration_ms: end.duration_ms,
-            enqueued_at: clock::now(),
-            after_stop: false,
-            outcome: Some(Box::new(outcome)),
-        };
-        let mut events = self.withdraw_requests(worker_id, "its run ended");
-        // Orders of the run that it never recorded and that mean nothing to a next one.
-        let orphans = self.model.worker(worker_id).into_iter().flat_map(|worker| &worker.commands);
-        let orphans = orphans.filter(|pending| !matches!(pending.command, Command::Message { .. }));
-        events.extend(orphans.map(|pending| Event::WorkerCommandSettled {
-            worker_id: worker_id.clone(),
-            command: pending.id,
-            accepted: false,
-            note: "the run ended first".to_owned(),
-        }));
-        events.push(Event::WorkerWorktree {
-            worker_id: worker_id.clone(),
-            exists: worktree_exists,
-            branch_exists,
-            branch: None,
-            reason: if worktree_exists { "kept: it has changes" } else { "removed: no change" }.to_owned(),
-        });
-        events.push(Event::NotificationQueued { notification: Box::new(notification) });
-        let reason = end.exit_reason.sentence();
-        events.extend(self.step(worker_id, LifeEvent::Established(status), reason));
-        if let Err(error) = self.append(events).await {
-            // The run has ended without an entry: the next start finishes it.
-            self.note_failure(&error);
-            return;
-        }
-        self.places.remove(worker_id);
-        self.run_tasks.remove(worker_id);
-        self.shared.live.forget(worker_id);
-        self.blocked = false;
-        // A message that the run ended without reading goes to the next run.
-        let unread = self.model.worker(worker_id).is_some_and(|worker| {
-            let by_person = worker.stopped_by_person();
-            worker.commands.iter().any(|pending| match &pending.command {
-                Command::Message { from_person, .. } => *from_person || !by_person,
-                _ => false,
-            })
-        });
-        if unread
-            && !self.interrupted
-            && let Err(error) = self.revive(worker_id, "a message it had not read").await
-        {
-            self.note_failure(&error);
-        }
-    }
-
-    // ------------------------------------------------------------------------------- after a restart
-
-    /// Every worker goes on where the journal left it: processes are watched again, ended runs are finished,
-    /// runs that had no process yet are begun again.
-    pub(super) async fn recover_workers(&mut self) -> Result<(), OrderError> {
-        let workers: Vec<(WorkerId, WorkerStatus)> =
-            self.model.workers.iter().map(|worker| (worker.spec.id.clone(), worker.status)).collect();
-        for (worker_id, status) in workers {
-            if !status.takes_place() {
-                continue;
-            }
-            // Places of workers that run already are taken even over the bound.
-            if let Some(place) = self.shared.take_place(&self.handle) {
-                self.places.insert(worker_id.clone(), place);
-            }
-            match status {
-                WorkerStatus::Starting | WorkerStatus::Running | WorkerStatus::Waiting => {
-                    let watched = run::adopt_plan(&self.shared, &self.model, &worker_id);
-                    match watched {
-                        Some(plan) => {
-                            let task = run::adopt(self.shared.clone(), plan, self.handle.clone());
-                            self.run_tasks.insert(worker_id.clone(), task);
-                        }
-                        None => self.launch(&worker_id),
-                    }
-                }
-                WorkerStatus::Finishing => self.finish(&worker_id, None),
-                WorkerStatus::Pending
-                | WorkerStatus::Completed
-                | WorkerStatus::Failed
-                | WorkerStatus::Aborted => {}
-            }
-        }
+        self.finish(worker_id, None);
         Ok(())
     }
 }
 
 fn settled(worker_id: &WorkerId, command: swarm_protocol::CommandId) -> Event {
     Event::WorkerCommandSettled { worker_id: worker_id.clone(), command, accepted: true, note: String::new() }
-}
-
-fn describe_exit(exit: Option<&ExitFile>) -> String {
-    match exit.map(|exit| exit.exit) {
-        Some(ProcessExit::Signal(signal)) => format!("its process was killed (signal {signal})"),
-        Some(ProcessExit::Code(code)) => format!("its process ended with code {code} and left no end record"),
-        None => "its process is gone".to_owned(),
-    }
-}
-
-/// The one line of an entry, by the server.
-fn summary(
-    name: &str,
-    status: NotificationStatus,
-    outcome: &swarm_protocol::notification::Outcome,
-    stop: Option<StopOrder>,
-) -> String {
-    let name: String = name.chars().take(120).collect();
-    match status {
-        NotificationStatus::Completed if outcome.doubts.is_empty() => format!("Agent \"{name}\" completed"),
-        NotificationStatus::Completed => {
-            let doubts: Vec<_> = outcome.doubts.iter().map(|doubt| doubt.sentence()).collect();
-            format!("Agent \"{name}\" is done, with doubts: {}", doubts.join("; "))
-        }
-        NotificationStatus::Failed => format!("Agent \"{name}\" failed: {}", outcome.exit_reason.sentence()),
-        NotificationStatus::Aborted => {
-            let by = match stop {
-                Some(StopOrder::Person) => "by a person",
-                Some(StopOrder::Coordinator) => "by you",
-                None => "while it worked",
-            };
-            format!("Agent \"{name}\" was stopped {by}; what it had done is committed")
-        }
-        NotificationStatus::Progress => format!("Agent \"{name}\""),
-    }
 }

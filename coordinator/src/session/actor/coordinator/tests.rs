@@ -73,7 +73,7 @@ impl Bench {
     }
 
     fn drained(&self) -> (Vec<String>, Drained) {
-        let (incoming, drained) = drain(&self.model, &Drained::default());
+        let (incoming, drained) = drain(&self.model, &Drained::default(), true);
         let texts = incoming
             .iter()
             .flat_map(|incoming| incoming.content.iter())
@@ -84,7 +84,7 @@ impl Bench {
 
     /// As the actor does with what it drained and the engine sent.
     fn request(&mut self, request: u64) -> Vec<Message> {
-        let (incoming, drained) = drain(&self.model, &Drained::default());
+        let (incoming, drained) = drain(&self.model, &Drained::default(), true);
         let blocks: Vec<Message> =
             incoming.into_iter().map(|incoming| Message::user(incoming.content)).collect();
         let Drained { entries, messages } = drained;
@@ -173,7 +173,7 @@ fn case_39_a_request_that_was_not_committed_is_repeated_byte_for_byte_and_news_f
     let sent = bench.request(1);
     // The server died here; another worker ended before the next request.
     bench.ends("agent-c4e", 1);
-    let (incoming, drained) = drain(&bench.model, &Drained::default());
+    let (incoming, drained) = drain(&bench.model, &Drained::default(), true);
     assert_eq!(incoming[0].content, sent[0].content);
     let repeats: Vec<_> =
         drained.entries.iter().map(|sent| (sent.key.worker_id.suffix(), sent.repeat_of)).collect();
@@ -192,9 +192,34 @@ fn what_was_handed_out_is_not_handed_out_again_before_its_request() {
     let mut bench = Bench::new();
     bench.ends("agent-a1b", 1);
     let (_, handed_out) = bench.drained();
-    let (incoming, drained) = drain(&bench.model, &handed_out);
+    let (incoming, drained) = drain(&bench.model, &handed_out, true);
     assert!(incoming.is_empty(), "{incoming:?}");
     assert!(drained.entries.is_empty());
+}
+
+#[test]
+fn a_loop_that_has_sent_a_request_gets_news_only() {
+    let mut bench = Bench::new();
+    bench.ends("agent-a1b", 1);
+    bench.request(1);
+    bench.ends("agent-c4e", 1);
+    // Room was made: the same loop drains again before its next request.
+    let (incoming, drained) = drain(&bench.model, &Drained::default(), false);
+    assert_eq!(incoming.len(), 1);
+    assert_eq!(drained.entries.len(), 1);
+    assert_eq!(drained.entries[0].key.worker_id.suffix(), "c4e");
+}
+
+#[test]
+fn a_session_whose_last_turn_was_committed_and_whose_end_was_not_goes_on() {
+    let mut bench = Bench::new();
+    bench.ends("agent-a1b", 1);
+    bench.request(1);
+    bench.commit(1);
+    // The server died before it could record the loop's end: the loop begins, finds nothing to do and ends.
+    assert!(bench.model.wakes());
+    bench.apply(Event::CoordinatorExit { exit_reason: ExitReason::Completed });
+    assert!(!bench.model.wakes());
 }
 
 #[test]
