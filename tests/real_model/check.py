@@ -180,7 +180,7 @@ class Swarm:
 
 
 def is_text(event: dict) -> bool:
-    return event.get("kind") == "live" and event["live"].get("live") == "text_delta"
+    return event.get("kind") == "live" and event["data"].get("live") == "text_delta"
 
 
 def result_of(events: list[dict]) -> dict:
