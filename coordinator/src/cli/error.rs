@@ -122,7 +122,7 @@ fn push_labelled(text: &mut String, label: &str, words: &str) {
 pub(crate) fn exit_code(code: &str) -> u8 {
     match code {
         BROKEN_PIPE => 0,
-        "no_model" | "key_refused" | "unknown_model" => EXIT_MODEL,
+        "no_model" | "no_key" | "key_refused" | "unknown_model" => EXIT_MODEL,
         "usage"
         | "not_available"
         | "not_a_repository"

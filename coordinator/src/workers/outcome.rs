@@ -102,7 +102,9 @@ fn doubts(outcome: &Outcome, end: &RunEnd, expects: Expects, check_command: Opti
         Doubt::NoChange,
     );
     doubt(outcome.check == CheckResult::Failed, Doubt::CheckFailed);
-    doubt(end.commands.last().is_some_and(CommandRun::failed), Doubt::LastCommandFailed);
+    // A stop ends the command that runs: that says nothing about the command.
+    let stopped = matches!(end.exit_reason, ExitReason::AbortedStreaming | ExitReason::AbortedTools);
+    doubt(!stopped && end.commands.last().is_some_and(CommandRun::failed), Doubt::LastCommandFailed);
     doubt(claims_success(&end.result) && !verified, Doubt::UnverifiedClaim);
     doubt(!outcome.dirty.is_empty() || end.commit_error.is_some(), Doubt::LeftDirty);
     doubt(!outcome.children_killed.is_empty(), Doubt::ChildrenKilled);
@@ -281,6 +283,13 @@ mod tests {
         ] {
             check(&end(text, true, vec![], 0), Expects::Changes, changed(), &[]);
         }
+    }
+
+    #[test]
+    fn a_command_that_a_stop_ended_is_no_doubt() {
+        let mut stopped = end("half", true, vec![command("pytest", 143)], 1);
+        stopped.exit_reason = ExitReason::AbortedTools;
+        check(&stopped, Expects::Changes, changed(), &[]);
     }
 
     #[test]
