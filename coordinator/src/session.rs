@@ -167,7 +167,7 @@ pub(crate) struct HelloOrder {
 
 /// What a worker's hello is answered with.
 #[derive(Debug)]
-pub(crate) enum Welcome {
+pub(crate) enum HelloAnswer {
     /// It belongs here.
     Welcome { acknowledged: Option<RecordMark>, keys: Keys },
     /// It does not.
@@ -214,7 +214,7 @@ pub(crate) enum Order {
     Spawn(SpawnOrder, Reply<Result<Spawned, OrderError>>),
     EngineEnded(ExitReason),
     // ------------------------------------------------------------------ workers
-    Hello(HelloOrder, Reply<Welcome>),
+    Hello(HelloOrder, Reply<HelloAnswer>),
     Record1 {
         worker_id: WorkerId,
         run: RunNumber,

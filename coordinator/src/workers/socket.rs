@@ -18,7 +18,7 @@ use crate::{
     clock,
     journal::Journal as _,
     server::Shared,
-    session::{HelloOrder, Order, SessionHandle, Welcome},
+    session::{HelloAnswer, HelloOrder, Order, SessionHandle},
 };
 
 /// Frames that wait for a worker. The actor never waits for a link: one that is this far behind is dropped
@@ -133,19 +133,19 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
     let order =
         HelloOrder { worker_id: worker_id.clone(), run, token, last_record, frames, connection: number };
     match session.ask(|reply| Order::Hello(order, reply)).await {
-        Ok(Welcome::Welcome { acknowledged, keys }) => {
+        Ok(HelloAnswer::Welcome { acknowledged, keys }) => {
             let version = newest_version.min(PROTOCOL_VERSION);
             if !link.send(&ToWorker::Welcome { version, acknowledged, keys }).await {
                 return;
             }
         }
-        Ok(Welcome::Refused(reason)) => {
+        Ok(HelloAnswer::Refused(reason)) => {
             tracing::info!(worker.id = %worker_id, %reason, "a worker was refused");
             link.send(&ToWorker::Refused { reason }).await;
             return;
         }
         // The session is not served yet, or no longer, or cannot say: the worker tries again.
-        Ok(Welcome::NotNow) | Err(_) => return,
+        Ok(HelloAnswer::NotNow) | Err(_) => return,
     }
     let mut ping = tokio::time::interval(PING_INTERVAL);
     loop {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{Actor, Connection, STOP_GRACE};
 use crate::{
     session::{
-        HelloOrder, OrderError, SpawnOrder, Spawned, Stopping, Welcome, WorkerMessage, WorkerMessaged,
+        HelloAnswer, HelloOrder, OrderError, SpawnOrder, Spawned, Stopping, WorkerMessage, WorkerMessaged,
         engine::StartError,
         model::{StopOrder, WorkerModel},
     },
@@ -346,13 +346,13 @@ impl Actor {
         }
     }
 
-    pub(super) async fn hello(&mut self, hello: HelloOrder) -> Welcome {
+    pub(super) async fn hello(&mut self, hello: HelloOrder) -> HelloAnswer {
         use sha2::Digest;
         let Some(worker) = self.model.worker(&hello.worker_id) else {
-            return Welcome::Refused(format!("no worker {} in this session", hello.worker_id));
+            return HelloAnswer::Refused(format!("no worker {} in this session", hello.worker_id));
         };
         if hello.run != worker.run() {
-            return Welcome::Refused(format!(
+            return HelloAnswer::Refused(format!(
                 "run {} is over; the present one is {}",
                 hello.run,
                 worker.run()
@@ -367,13 +367,13 @@ impl Actor {
             .expected_token(&hello.worker_id, hello.run)
             .or_else(|| journaled.map(|process| process.token_sha256.clone()));
         let Some(expected) = expected else {
-            return Welcome::Refused("this run is not known to the server".to_owned());
+            return HelloAnswer::Refused("this run is not known to the server".to_owned());
         };
         if digest != expected {
-            return Welcome::Refused("wrong token".to_owned());
+            return HelloAnswer::Refused("wrong token".to_owned());
         }
         if worker.status.is_ended() {
-            return Welcome::Refused("this run has ended".to_owned());
+            return HelloAnswer::Refused("this run has ended".to_owned());
         }
         let mut acknowledged = worker.last_record;
         let mut events = Vec::new();
@@ -396,7 +396,7 @@ impl Actor {
         if let Err(error) = self.append(events).await {
             // A passing fault of the disk ends no healthy run: it tries again.
             self.note_failure(&error);
-            return Welcome::NotNow;
+            return HelloAnswer::NotNow;
         }
         let connection = Connection { number: hello.connection, frames: hello.frames };
         self.connections.insert(hello.worker_id.clone(), connection);
@@ -407,7 +407,7 @@ impl Actor {
             }
         }
         self.send_pending(&hello.worker_id);
-        Welcome::Welcome { acknowledged, keys }
+        HelloAnswer::Welcome { acknowledged, keys }
     }
 
     fn keys_of(&self, endpoint: &ModelEndpoint) -> Keys {
