@@ -19,7 +19,7 @@ mod overview;
 mod prefix_store;
 mod projections;
 mod review;
-pub mod serve;
+mod serve;
 pub mod server;
 mod session;
 mod sessions;
