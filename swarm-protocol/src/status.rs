@@ -132,7 +132,10 @@ impl ExitReason {
             Self::StopHookPrevented => "a Stop hook refused the end 8 times running".to_owned(),
             Self::HookStopped { message } => format!("a hook stopped it: {message}"),
             Self::MaxTurns { limit } => format!("reached its {limit} turns"),
-            Self::ModelError { error, message, .. } => format!("{error}: {message}"),
+            Self::ModelError { error, message, retry_at: None } => format!("{error}: {message}"),
+            Self::ModelError { error, message, retry_at: Some(at) } => {
+                format!("{error}: {message}; retry after {at}")
+            }
             Self::ImageError { message } => format!("image refused: {message}"),
             Self::Refused { message } if message.is_empty() => "the model declined".to_owned(),
             Self::Refused { message } => format!("the model declined: {message}"),
@@ -275,5 +278,18 @@ mod tests {
         assert_eq!(value["reason"], reason.code());
         assert_eq!(reason.detail(), serde_json::json!({"signal": 9}));
         assert_eq!(ExitReason::Completed.detail(), serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_refusal_with_a_time_says_it() {
+        let reason = |retry_at| ExitReason::ModelError {
+            error: "rate_limited".to_owned(),
+            message: "too many requests".to_owned(),
+            retry_at,
+        };
+        assert_eq!(reason(None).sentence(), "rate_limited: too many requests");
+        let at = Timestamp::from_millis(1_000);
+        let said = "rate_limited: too many requests; retry after 1970-01-01T00:00:01.000Z";
+        assert_eq!(reason(Some(at)).sentence(), said);
     }
 }
