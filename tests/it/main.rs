@@ -1,1 +1,13 @@
-//! tests
+//! The promises of the product on real parts: server, workers, git, SQLite and sockets. Only the model is played.
+//!
+//! Each test is named after the promise or the case that it keeps, has a home and a model server of its own, and
+//! waits for events, never for a time.
+
+mod rig;
+
+mod control;
+mod crashes;
+mod delivery;
+mod permissions;
+mod waiting;
+
