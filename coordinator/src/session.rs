@@ -197,6 +197,8 @@ pub(crate) enum Order {
         reply: Reply<Result<Stopping, OrderError>>,
     },
     PermissionMode(PermissionMode, Reply<Result<(), OrderError>>),
+    /// Compact the coordinator's history before its next request; answers whether there is any.
+    Compact(Reply<bool>),
     Answer {
         id: PermissionRequestId,
         answer: AnswerPermission,

@@ -181,6 +181,8 @@ pub struct Engine {
     last_model: Option<String>,
     /// When the own model last answered.
     warm_since: Option<Instant>,
+    /// A person wants the history compacted before the next request.
+    compact_first: bool,
     notes: Vec<String>,
     /// Why the loop waits, for who watches: `529 overloaded, try 3`.
     cause: String,
@@ -207,6 +209,7 @@ impl Engine {
             first_failure: None,
             last_model: None,
             warm_since: None,
+            compact_first: false,
             notes: Vec::new(),
             cause: String::new(),
             #[cfg(test)]
@@ -223,6 +226,11 @@ impl Engine {
     /// [`LoopState::begin_run`]. Not while [`Engine::run`] runs.
     pub fn state_mut(&mut self) -> &mut LoopState {
         &mut self.state
+    }
+
+    /// Compacts the history before the next request, whatever the estimate says.
+    pub fn compact_first(&mut self) {
+        self.compact_first = true;
     }
 
     /// The state, without the engine.
@@ -247,7 +255,8 @@ impl Engine {
         self.in_request = false;
         self.first_failure = None;
         let max_output = std::mem::take(&mut self.state.step.max_output);
-        self.state.step = StepState { max_output, ..StepState::default() };
+        let make_room = std::mem::take(&mut self.compact_first);
+        self.state.step = StepState { max_output, make_room, ..StepState::default() };
         let mut exit = self.run_to_exit(cancel).await;
         if let Err(error) = self.flush(Vec::new(), Durability::Now).await {
             exit = ExitReason::StorageError { message: error.message };

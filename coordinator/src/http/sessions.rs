@@ -190,9 +190,16 @@ pub(super) async fn permission_mode(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Not available yet.
+/// Has the coordinator's history compacted before its next request.
 #[utoipa::path(post, path = "/sessions/{id}/compact", params(("id" = String, Path)),
-    responses((status = 501, body = Problem)))]
-pub(super) async fn compact() -> Fault {
-    Fault::not_available("compaction on request")
+    responses((status = 202), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn compact(
+    State(shared): State<Arc<Shared>>,
+    Id(id): Id<SessionId>,
+) -> Result<StatusCode, Fault> {
+    if find(&shared, id)?.ask(Order::Compact).await? {
+        Ok(StatusCode::ACCEPTED)
+    } else {
+        Err(Fault::new(StatusCode::CONFLICT, "nothing_to_compact", "the coordinator has no history yet"))
+    }
 }

@@ -86,6 +86,8 @@ pub(crate) struct Actor {
     retry_at: Option<Instant>,
     /// A person wants a loop that ended badly to go on, though nothing new waits.
     go_on: bool,
+    /// A person wants the history compacted before the next request.
+    compact: bool,
     /// The journal failed for this session: nothing more is taken.
     broken: Option<String>,
 }
@@ -126,6 +128,7 @@ pub(crate) fn spawn(
         recovered: false,
         retry_at: None,
         go_on: false,
+        compact: false,
         broken: None,
     };
     let task = AbortOnDropHandle::new(tokio::spawn(actor.run(receiver)));
@@ -186,6 +189,10 @@ impl Actor {
             Order::WorkerMessage(message, reply) => drop(reply.send(self.message_worker(message).await)),
             Order::WorkerStop { to, reason, by_person, reply } => {
                 drop(reply.send(self.stop_named(&to, &reason, by_person).await));
+            }
+            Order::Compact(reply) => {
+                self.compact = true;
+                reply.send(!self.model.history.is_empty()).ok();
             }
             Order::PermissionMode(mode, reply) => drop(reply.send(self.set_permission_mode(mode).await)),
             Order::Answer { id, answer, by, reply } => drop(reply.send(self.answer(&id, answer, by).await)),
@@ -378,7 +385,8 @@ impl Actor {
         }
         self.wake_at = None;
         self.go_on = false;
-        match engine::start(&self.shared, &self.model, &self.keys, &self.handle) {
+        let compact = std::mem::take(&mut self.compact);
+        match engine::start(&self.shared, &self.model, &self.keys, &self.handle, compact) {
             Ok((interrupt, task)) => {
                 if self.model.open_task().is_none() {
                     // News of a worker that a person woke after its task had its verdict.

@@ -52,6 +52,7 @@ pub(crate) fn start(
     model: &SessionModel,
     keys: &KeyRing,
     handle: &SessionHandle,
+    compact: bool,
 ) -> Result<(CancellationToken, AbortOnDropHandle<()>), StartError> {
     let models = &model.spec.models;
     let connect = |endpoint| shared.connect(endpoint, keys);
@@ -99,6 +100,9 @@ pub(crate) fn start(
     let task = tokio::spawn(async move {
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut engine = Engine::new(config, ports, state);
+            if compact {
+                engine.compact_first();
+            }
             engine.run(&cancel).await.exit
         }));
         // A panic of the loop is an end too: without it the session would stay active for ever.
