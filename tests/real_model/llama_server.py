@@ -23,6 +23,8 @@ def main() -> None:
     params.port = 0
     params.n_ctx = CONTEXT_TOKENS
     params.n_parallel = 1
+    # Left alone, it would go on until its window is full.
+    params.n_predict = 160
     params.endpoint_slots = True
     params.warmup = False
     params.sampling.seed = 1

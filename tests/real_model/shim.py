@@ -1,8 +1,8 @@
 """Tool calls for a model that makes none: a shim between swarm and an OpenAI-compatible server.
 
 A request with `tools` becomes a request for one JSON object under a grammar (`response_format`: one of the tools, or
-"final"), after three example turns; the object goes back as `tool_calls`, or as text. Requests without tools pass
-as they are. This tests the wire, not the model: the prompt is cut to what a model of 135M parameters can follow.
+"final"), after three example turns; the object goes back as `tool_calls`, or as text. The first answer of a
+conversation has to be a call, as with `tool_choice: required`. Requests without tools pass as they are. This tests the wire, not the model: the prompt is cut to what a model of 135M parameters can follow.
 
     shim.py UPSTREAM        prints its address; GET /shim/counts; ends with its standard input
 """
@@ -65,7 +65,7 @@ def small_schema(schema: dict) -> dict:
     return {"type": "string", "maxLength": TEXT_CHARS} if kind == "string" else {"type": kind}
 
 
-def call_schema(tools: list) -> dict:
+def call_schema(tools: list, may_end: bool) -> dict:
     final = {"name": "final", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}}
     one_of = [
         {
@@ -74,7 +74,7 @@ def call_schema(tools: list) -> dict:
             "required": ["tool", "arguments"],
             "additionalProperties": False,
         }
-        for tool in [*tools, final]
+        for tool in [*tools, *([final] if may_end else [])]
     ]
     return {"oneOf": one_of}
 
@@ -99,7 +99,7 @@ def small_request(body: dict) -> dict:
         messages.append({"role": "user", "content": user})
         messages.append({"role": "assistant", "content": json.dumps({"tool": tool, "arguments": arguments})})
     messages.append({"role": "user", "content": now})
-    schema = {"name": "call", "schema": call_schema(tools)}
+    schema = {"name": "call", "schema": call_schema(tools, len(said) > 1)}
     return {
         "model": body["model"],
         "messages": messages,
