@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 use rusqlite_migration::{M, Migrations};
 use swarm_protocol::{
     Seq, SessionId, Timestamp,
@@ -107,6 +107,8 @@ impl SqliteJournal {
         let _made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
+        // A transaction that reads before it writes is told at once that another one writes, without the wait.
+        connection.set_transaction_behavior(TransactionBehavior::Immediate);
         // Asked before anything is written, so that a newer file is not even switched to WAL.
         let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let found = usize::try_from(found).unwrap_or(usize::MAX);
