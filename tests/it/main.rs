@@ -5,9 +5,13 @@
 
 mod rig;
 
+mod compaction;
 mod control;
 mod crashes;
 mod delivery;
+mod outcomes;
 mod permissions;
+mod processes;
+mod repositories;
 mod waiting;
 

@@ -1,0 +1,300 @@
+//! What workers start, print and leave; and what the server does with a damaged or busy home.
+
+use std::time::Duration;
+
+use integration_tests::{
+    Reply, TestRepo, until,
+    wait::{LATER, SOON},
+};
+use reqwest::StatusCode;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::rig::{
+    COORDINATE, Rig, agent, assert_each_once, bash, call, entries, id_of, prompt, reporter, write,
+};
+
+/// The text of a worker's `n`-th result.
+fn result(rig: &Rig, name: &str, n: usize) -> String {
+    let last = rig.model.requests_of(&prompt(name)).pop().expect("it asked");
+    let (_, text, _) = last.tool_results().nth(n).expect("a result");
+    text.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_26_what_a_worker_left_running_is_ended_with_it_and_strangers_are_not() {
+    let leave = "(setsid sh -c '(sleep 1001 &) ; sleep 1002' &)\nsleep 1003 &\nsleep 1004\n";
+    let rig = Rig::of(TestRepo::with_files(&[("leave.sh", leave)]), "").await;
+    rig.coordinator(Reply::call("Agent", reporter("leaver")));
+    rig.model.agent(
+        &prompt("leaver"),
+        [
+            Reply::call("Bash", json!({"command": "sh leave.sh", "run_in_background": true})),
+            Reply::say("Left it all running.").hold("running"),
+        ],
+    );
+    // One that has nothing to do with it, in the same directory.
+    let mut stranger = std::process::Command::new("sleep").arg("1005").spawn().expect("sleep can be started");
+    let task = rig.submit_with(json!({"unattended": true})).await;
+    rig.model.gate("running").reached().await;
+    let left =
+        || ["1001", "1002", "1003", "1004"].map(|n| rig.home.processes_named(&format!("sleep {n}")).len());
+    until(SOON, "four processes", async || left().iter().all(|n| *n > 0)).await;
+    let worker = rig.worker(&task, "leaver").await;
+    rig.model.gate("running").open();
+    rig.api().post(&format!("/workers/{}/stop", id_of(&worker)), &json!({})).await;
+    rig.worker_has_status(&task, "leaver", "aborted").await;
+    assert_eq!(left(), [0; 4], "all of them are gone, whoever their parents were");
+    assert!(stranger.try_wait().is_ok_and(|ended| ended.is_none()), "the stranger lives");
+    rig.done(&task).await;
+    let detail = rig.detail(&worker).await;
+    assert_ne!(detail["outcome"]["children_killed"], json!([]), "{detail:#}");
+    stranger.kill().expect("the stranger can be ended");
+    stranger.wait().expect("and reaped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_26_what_a_command_leaves_ends_with_the_command_and_is_named() {
+    let rig = Rig::of(TestRepo::with_files(&[("leave.sh", "setsid sleep 1006 &\necho started\n")]), "").await;
+    rig.coordinator(Reply::call("Agent", reporter("leaver")));
+    rig.model.agent(&prompt("leaver"), [call(bash("sh leave.sh")), Reply::say("Done.").hold("end")]);
+    let task = rig.submit_with(json!({"unattended": true})).await;
+    rig.model.gate("end").reached().await;
+    let text = result(&rig, "leaver", 0);
+    assert!(text.contains("started"), "{text}");
+    assert!(rig.home.processes_named("sleep 1006").is_empty());
+    rig.model.gate("end").open();
+    rig.done(&task).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_29_output_of_any_bytes_reaches_the_model_as_text_and_the_stream_lives_on() {
+    let script = "printf 'latin \\351\\n'; printf '\\033[2J\\033]0;title\\007red\\033[31m\\n'\n\
+        printf '\\344\\270'; sleep 0.3; printf '\\255\\n'; printf 'nul\\000end\\n'; head -c 300 /dev/urandom; echo; echo last\n";
+    let rig = Rig::of(TestRepo::with_files(&[("bytes.sh", script)]), "").await;
+    rig.coordinator(Reply::call("Agent", reporter("printer")));
+    rig.model.agent(&prompt("printer"), [call(bash("sh bytes.sh")), Reply::say("Printed.")]);
+    let task = rig.submit_with(json!({"unattended": true})).await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let text = result(&rig, "printer", 0);
+    assert!(
+        text.contains("latin \u{fffd}") && text.contains('\u{4e2d}') && text.contains("last"),
+        "{text:?}"
+    );
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "no control codes: {text:?}");
+    let worker = rig.worker(&task, "printer").await;
+    let page = rig.api().get(&format!("/workers/{}/transcript", id_of(&worker))).await;
+    assert!(
+        page["records"].as_array().is_some_and(|records| records.len() > 4),
+        "and the transcript can be read"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_30_git_that_would_ask_fails_at_once() {
+    let rig = Rig::of(TestRepo::with_files(&[("README.md", "x\n")]), "").await;
+    rig.coordinator(Reply::call("Agent", reporter("asker")));
+    rig.model.agent(
+        &prompt("asker"),
+        [
+            call(bash("git commit --allow-empty")),
+            call(bash("printf 'protocol=https\\nhost=example.org\\n\\n' | git credential fill")),
+            call(bash("git commit --allow-empty --amend")),
+            call(bash("git var GIT_EDITOR")),
+            Reply::say("Nothing asked me."),
+        ],
+    );
+    let task = rig.submit_with(json!({"permission_mode": "bypassPermissions"})).await;
+    rig.done(&task).await;
+    let last = rig.model.requests_of(&prompt("asker")).pop().expect("it asked");
+    let results: Vec<(&str, bool)> =
+        last.tool_results().map(|(_, text, is_error)| (text, is_error)).collect();
+    assert!(results[0].1 && results[0].0.contains("editor"), "{results:?}");
+    assert!(results[1].1 && results[1].0.contains("terminal prompts disabled"), "{results:?}");
+    assert!(results[2].1, "{results:?}");
+    let commands = rig.detail(&rig.worker(&task, "asker").await).await;
+    let timed_out = commands["outcome"]["commands"].to_string().contains("timed out");
+    assert!(!timed_out, "none of them waited");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_32_one_unreadable_session_is_shown_as_damaged_and_the_others_work() {
+    let mut rig = Rig::new().await;
+    for n in ["one", "two"] {
+        rig.model.agent(&format!("session {n}"), [Reply::say("Nothing to do.")]);
+    }
+    let damaged = rig.submit_with(json!({"prompt": "session one"})).await;
+    let whole = rig.submit_with(json!({"prompt": "session two"})).await;
+    rig.done(&damaged).await;
+    rig.done(&whole).await;
+    rig.kill_server().await;
+    let journal =
+        Connection::open(rig.home.path().join("journal.sqlite")).expect("the journal can be opened");
+    let changed = journal
+        .execute(
+            "UPDATE events SET body = '{\"kind\": ' WHERE session_id = ?1 AND seq = 2",
+            [&damaged.session],
+        )
+        .expect("a row can be damaged");
+    assert_eq!(changed, 1);
+    drop(journal);
+    rig.start().await;
+    let sessions = rig.api().get("/sessions").await;
+    let of = |task: &crate::rig::Task| {
+        let mut all = sessions.as_array().expect("a list").iter();
+        all.find(|session| session["session_id"] == task.session.as_str()).cloned().expect("it is listed")
+    };
+    assert!(of(&damaged)["damaged"].is_string(), "{sessions:#}");
+    assert!(of(&whole)["damaged"].is_null());
+    let (status, problem) = rig.api().try_get(&format!("/sessions/{}", damaged.session)).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("session_damaged")));
+    assert!(problem["hint"].as_str().is_some_and(|hint| hint.contains("journal.sqlite")), "{problem:#}");
+    rig.model.agent("session two", [Reply::say("Still nothing.")]);
+    rig.api().post(&format!("/sessions/{}/messages", whole.session), &json!({"text": "And now?"})).await;
+    rig.model.wait_for_request("session two", 1).await;
+    let row = rig.api().get("/overview").await["rows"][0].clone();
+    assert_eq!((&row["group"], &row["word"]), (&json!("needs_you"), &json!("Damaged")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_35_a_busy_journal_is_waited_for_and_then_refused_clearly() {
+    let rig = Rig::new().await;
+    rig.model.agent(COORDINATE, [Reply::say("Nothing to do.")]);
+    let path = rig.home.path().join("journal.sqlite");
+    let mut journal = Connection::open(path).expect("the journal can be opened");
+    let foreign =
+        journal.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).expect("a lock");
+    let refused = tokio::time::timeout(Duration::from_secs(60), rig.try_submit(json!({}))).await;
+    let (status, problem) = refused.expect("the wait is bounded");
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("storage")),
+        "{problem:#}"
+    );
+    assert!(problem["hint"].is_string());
+    let submitting = rig.try_submit(json!({}));
+    let releasing = async {
+        // The foreign process needs so long; it is the wait for it that is looked at.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        drop(foreign);
+    };
+    let ((status, accepted), ()) = tokio::join!(submitting, releasing);
+    assert_eq!(status, StatusCode::ACCEPTED, "a short wait is ridden out: {accepted:#}");
+    let view =
+        async || rig.api().get(&format!("/tasks/{}", accepted["task_id"].as_str().expect("an id"))).await;
+    until(SOON, "its verdict", async || view().await["verdict"] == "complete").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_35_a_journal_of_a_newer_version_is_refused_and_not_touched() {
+    let mut rig = Rig::new().await;
+    rig.kill_server().await;
+    let path = rig.home.path().join("journal.sqlite");
+    let journal = Connection::open(&path).expect("the journal can be opened");
+    journal.pragma_update(None, "user_version", 9_999).expect("a version can be set");
+    journal.pragma_update(None, "wal_checkpoint", "TRUNCATE").ok();
+    drop(journal);
+    let before = std::fs::read(&path).expect("the journal is there");
+    let finished = rig.home.run(&rig.home.user_home(), &["serve"]).await;
+    assert_ne!(finished.code, Some(0));
+    assert!(finished.stderr.contains("later version"), "{}", finished.stderr);
+    assert_eq!(std::fs::read(&path).expect("the journal is there"), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_worker_has_ports_and_a_temp_directory_of_its_own() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::new().tool("Agent", reporter("one")).tool("Agent", reporter("two")));
+    for name in ["one", "two"] {
+        rig.model.agent(
+            &prompt(name),
+            [call(bash("echo $SWARM_PORT_BASE $TMPDIR; touch $TMPDIR/mine")), Reply::say("Told.")],
+        );
+    }
+    let task = rig.submit().await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let (one, two) = (result(&rig, "one", 0), result(&rig, "two", 0));
+    let (one, two): (Vec<&str>, Vec<&str>) =
+        (one.split_whitespace().collect(), two.split_whitespace().collect());
+    assert!(one[0] != two[0] && one[1] != two[1], "{one:?} {two:?}");
+    assert!(!std::path::Path::new(one[1]).exists(), "nobody's temp directory stays");
+    assert_eq!(rig.worker(&task, "one").await["port_base"].to_string(), one[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_of_the_server_reach_neither_files_nor_commands() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", reporter("spy")));
+    rig.model.agent(
+        &prompt("spy"),
+        [call(bash("env; cat /proc/$PPID/environ | tr '\\0' '\\n'")), Reply::say("Told.").hold("end")],
+    );
+    let task = rig.submit_with(json!({"permission_mode": "bypassPermissions"})).await;
+    rig.model.gate("end").reached().await;
+    let text = result(&rig, "spy", 0);
+    assert!(text.contains("SWARM_PORT_BASE") && !text.contains("test-key"), "{text}");
+    let worker = rig.worker(&task, "spy").await;
+    for process in rig.home.processes_named(id_of(&worker)) {
+        let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&environment).contains("test-key"), "{process:?}");
+        assert!(!process.command.contains("test-key"));
+    }
+    rig.model.gate("end").open();
+    rig.done(&task).await;
+    let journal: Vec<Value> = rig.journal(&task).await;
+    assert!(journal.iter().all(|event| !event.to_string().contains("test-key")));
+    for file in files_below(&rig.home.path()) {
+        let bytes = std::fs::read(&file).unwrap_or_default();
+        let holds = bytes.windows(8).any(|window| window == b"test-key");
+        assert!(!holds, "{} holds the key", file.display());
+    }
+}
+
+fn files_below(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(files_below(&entry.path())),
+            Ok(kind) if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_at_once_leave_eight_branches_and_nothing_else() {
+    let rig = Rig::new().await;
+    let names: Vec<String> = (0..8).map(|n| format!("w{n}")).collect();
+    rig.coordinator(names.iter().fold(Reply::new(), |reply, name| reply.tool("Agent", agent(name))));
+    for name in &names {
+        rig.model.agent(
+            &prompt(name),
+            [
+                call(write(&format!("{name}.txt"), "x\n")),
+                call(bash("git add -A && git commit -qm done")),
+                Reply::say("Done."),
+            ],
+        );
+    }
+    let task = rig.submit().await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    assert_each_once(&rig.last_request(), 8);
+    assert_eq!(rig.repo.branches("swarm/**").len(), 8);
+    for name in &names {
+        let worker = rig.worker(&task, name).await;
+        assert_eq!(
+            rig.api().post(&format!("/workers/{}/merge", id_of(&worker)), &json!({})).await["result"],
+            "merged"
+        );
+    }
+    assert!(names.iter().all(|name| rig.repo.exists(&format!("{name}.txt"))));
+    rig.repo.git(&["fsck", "--strict"]);
+    rig.api().post("/gc", &json!({})).await;
+    assert_eq!((rig.home.worktrees().len(), rig.repo.worktrees().len()), (0, 0));
+    assert_eq!(entries(&rig.last_request()).len(), 8);
+    let finished = rig.home.stop().await.expect_code(0);
+    assert!(finished.stderr.is_empty(), "{}", finished.stderr);
+    until(LATER, "an end of all processes", async || rig.home.processes().is_empty()).await;
+    assert_eq!(rig.home.leftovers(), Vec::<String>::new());
+}

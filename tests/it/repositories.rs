@@ -1,0 +1,470 @@
+//! Repositories as people have them, and what becomes of a worker's tree: seen from the API.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use integration_tests::{Reply, TestRepo, until, wait::SOON};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::rig::{
+    COORDINATE, Rig, Task, agent, bash, call, entries, id_of, path_of, prompt, reporter, write,
+};
+
+/// A worker that writes one file; ready to be submitted.
+fn one_writer(rig: &Rig, name: &str, file: &str) {
+    rig.coordinator(Reply::call("Agent", agent(name)));
+    rig.model.agent(&prompt(name), [call(write(file, "new\n")), Reply::say("Written.")]);
+}
+
+async fn post(rig: &Rig, worker: &Value, what: &str, body: Value) -> (StatusCode, Value) {
+    rig.api().try_post(&format!("/workers/{}/{what}", id_of(worker)), &body).await
+}
+
+fn notices(task: &Task) -> String {
+    task.accepted["notices"].to_string()
+}
+
+async fn refused(rig: &Rig, repo: &Path) -> Value {
+    let (status, problem) = rig.try_submit(json!({"repo": repo})).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem:#}");
+    assert_eq!(rig.api().get("/sessions").await, json!([]), "nothing was made");
+    assert!(rig.home.worktrees().is_empty());
+    problem
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_03_a_repository_without_a_commit_is_refused_before_anything_is_made() {
+    let rig = Rig::of(TestRepo::empty(), "").await;
+    rig.repo.write("draft.txt", "draft\n");
+    let problem = refused(&rig, rig.repo.path()).await;
+    assert_eq!(problem["code"], "no_commit");
+    assert!(problem["title"].as_str().is_some_and(|title| title.contains("no commit yet")), "{problem:#}");
+    assert!(problem["hint"].as_str().is_some_and(|hint| hint.contains("git commit")), "{problem:#}");
+    assert_eq!((rig.repo.status(), rig.repo.branches("*").len()), ("?? draft.txt".to_owned(), 0));
+    assert!(rig.model.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_repository_and_a_base_that_is_not_there_are_refused_with_a_way_out() {
+    let rig = Rig::new().await;
+    let problem = refused(&rig, &rig.home.user_home()).await;
+    assert_eq!(problem["code"], "not_a_repository");
+    assert!(problem["hint"].as_str().is_some_and(|hint| hint.contains("git init")), "{problem:#}");
+    rig.repo.branch("feature");
+    let (status, problem) = rig.try_submit(json!({"base": "featrue"})).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("bad_base")));
+    assert!(problem["hint"].as_str().is_some_and(|hint| hint.contains("feature")), "{problem:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_05_from_a_linked_worktree_the_base_is_the_commit_under_the_feet() {
+    let rig = Rig::new().await;
+    let linked = rig.repo.path().with_file_name("linked");
+    rig.repo.git(&["worktree", "add", "-q", "-b", "side", &linked.to_string_lossy()]);
+    fs::write(linked.join("side.txt"), "side\n").expect("the worktree is there");
+    let of_linked = |arguments: &[&str]| {
+        let mut whole = vec!["-C", linked.to_str().expect("a path of ours")];
+        whole.extend(arguments);
+        rig.repo.git(&whole)
+    };
+    of_linked(&["add", "-A"]);
+    of_linked(&["commit", "-qm", "side"]);
+    let head = of_linked(&["rev-parse", "HEAD"]);
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit_with(json!({"repo": linked})).await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let worker = rig.worker(&task, "alpha").await;
+    assert_eq!(worker["base"], head.as_str());
+    assert_eq!(rig.at(&worker, "side.txt").as_deref(), Some("side\n"));
+    let merged = post(&rig, &worker, "merge", json!({})).await.1;
+    assert_eq!((&merged["result"], &merged["into"]), (&json!("merged"), &json!("side")), "{merged:#}");
+    assert!(linked.join("new.txt").exists() && !rig.repo.exists("new.txt"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_05_on_a_detached_head_the_target_of_a_merge_is_asked_for() {
+    let rig = Rig::new().await;
+    rig.repo.git(&["checkout", "-q", "--detach"]);
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    assert_eq!(worker["base"], rig.repo.head().as_str());
+    let (status, problem) = post(&rig, &worker, "merge", json!({})).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::UNPROCESSABLE_ENTITY, &json!("no_target")),
+        "{problem:#}"
+    );
+    let merged = post(&rig, &worker, "merge", json!({"into": "main"})).await.1;
+    assert_eq!(merged["result"], "merged");
+    assert_eq!(rig.repo.read_at("main", "new.txt").as_deref(), Some("new\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_06_the_base_is_what_is_checked_out_and_its_distance_is_told() {
+    let rig = Rig::new().await;
+    rig.repo.git(&["branch", "upstream"]);
+    rig.repo.switch("upstream");
+    for n in 0..2 {
+        rig.repo.commit(&format!("upstream {n}"));
+    }
+    rig.repo.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    rig.repo.git(&["symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main"]);
+    rig.repo.switch("main");
+    for n in 0..3 {
+        rig.repo.write("work.txt", format!("{n}\n")).commit(&format!("work {n}"));
+    }
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    assert!(notices(&task).contains("base is 3 ahead of, 2 behind origin/"), "{}", notices(&task));
+    rig.done(&task).await;
+    let created = rig.events(&task, "session.created").await;
+    assert_eq!(created[0]["spec"]["base"], rig.repo.head().as_str());
+    let worker = rig.worker(&task, "alpha").await;
+    let parent = rig.repo.git(&["rev-parse", &format!("{}^", worker["branch"].as_str().expect("a branch"))]);
+    assert_eq!(parent, rig.repo.head());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_08_the_same_work_again_takes_a_name_of_its_own_and_leaves_the_old_branch() {
+    let rig = Rig::new().await;
+    one_writer(&rig, "alpha", "new.txt");
+    let first = rig.submit().await;
+    rig.done(&first).await;
+    let old = rig.worker(&first, "alpha").await;
+    let old_branch = old["branch"].as_str().expect("a branch").to_owned();
+    let old_tip = rig.repo.git(&["rev-parse", &old_branch]);
+    rig.model.agent("once more", [Reply::call("Agent", agent("alpha"))]);
+    rig.model.rule(integration_tests::when().agent("once more"), "Noted.");
+    rig.model.agent(&prompt("alpha"), [call(write("other.txt", "other\n")), Reply::say("Written.")]);
+    let second = rig.submit_with(json!({"prompt": "once more"})).await;
+    rig.done(&second).await;
+    let new = rig.worker(&second, "alpha").await;
+    assert_ne!(new["branch"], old_branch.as_str());
+    assert_eq!(rig.repo.git(&["rev-parse", &old_branch]), old_tip);
+    assert_eq!(rig.at(&new, "new.txt"), None, "it began at the base");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_09_a_branch_that_is_named_like_the_prefix_is_worked_around_and_said() {
+    let rig = Rig::new().await;
+    rig.repo.branch("swarm");
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let worker = rig.worker(&task, "alpha").await;
+    let branch = worker["branch"].as_str().expect("a branch");
+    assert!(!branch.starts_with("swarm/"), "{branch}");
+    assert_eq!(rig.at(&worker, "new.txt").as_deref(), Some("new\n"));
+    let notes = rig.events(&task, "error").await;
+    let note = notes.iter().find(|event| event["code"] == "worktree_note").expect("it is said");
+    assert!(note["message"].as_str().is_some_and(|text| text.contains(branch)), "{note:#}");
+    assert!(
+        entries(&rig.last_request())[0].outcome().contains(branch),
+        "and the coordinator knows the true name"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_02_a_lock_that_a_foreign_process_holds_for_a_while_is_waited_for() {
+    let rig = Rig::new().await;
+    one_writer(&rig, "alpha", "README2.md");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    let lock = rig.repo.path().join(".git/index.lock");
+    fs::write(&lock, "").expect("the lock can be made");
+    let merging = post(&rig, &worker, "merge", json!({}));
+    let foreign = async {
+        // The foreign process works for as long; what is waited for is the merge.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let still_there = lock.exists();
+        fs::remove_file(&lock).expect("nobody else removed the lock");
+        still_there
+    };
+    let ((_, merged), still_there) = tokio::join!(merging, foreign);
+    assert!(still_there, "it is not broken");
+    assert_eq!(merged["result"], "merged", "{merged:#}");
+    assert_eq!((rig.repo.read("README2.md"), rig.repo.status()), ("new\n".to_owned(), String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_11_a_worktree_whose_owner_is_dead_is_taken_over_though_its_process_id_lives_again() {
+    let rig = Rig::new().await;
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    let locked = rig.repo.path().join(format!(".git/worktrees/{}/locked", id_of(&worker)));
+    let reason = fs::read_to_string(&locked).expect("its worktree is locked against pruning");
+    let field = |name: &str| {
+        let rest = reason.split(name).nth(1).expect("the owner is named");
+        rest.split_whitespace().next().expect("with a value").to_owned()
+    };
+    // This very process lives, but began at another time than the owner.
+    let reused = reason.replace(&format!("pid={}", field("pid=")), &format!("pid={}", std::process::id()));
+    let reused = reused.replace(&format!("start={}", field("start=")), "start=1");
+    fs::write(&locked, reused).expect("the lock can be written");
+    rig.model.agent(&prompt("alpha"), [call(write("later.txt", "later\n")), Reply::say("Went on.")]);
+    post(&rig, &worker, "messages", json!({"text": "Go on."})).await;
+    let again =
+        rig.worker_is(&task, "alpha", "run 2 ended", |w| w["run"] == 2 && w["ended_at"].is_string()).await;
+    assert_eq!(again["status"], "completed", "{again:#}");
+    assert_eq!(rig.at(&again, "later.txt").as_deref(), Some("later\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_12_a_submodule_that_cannot_be_had_is_named_and_the_rest_works() {
+    let rig = Rig::new().await;
+    rig.repo.write(
+        ".gitmodules",
+        "[submodule \"private\"]\n\tpath = private\n\turl = https://192.0.2.1/private.git\n",
+    );
+    let commit = rig.repo.head();
+    rig.repo.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{commit},private")]);
+    rig.repo.git(&["add", ".gitmodules"]);
+    rig.repo.git(&["commit", "-qm", "a submodule"]);
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let notes = rig.events(&task, "error").await.iter().map(Value::to_string).collect::<String>();
+    assert!(notes.contains("submodule private is empty"), "{notes}");
+    let worker = rig.worker(&task, "alpha").await;
+    assert_eq!((&worker["files_changed"], rig.at(&worker, "new.txt").as_deref()), (&json!(1), Some("new\n")));
+    let (status, discarded) = post(&rig, &worker, "discard", json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{discarded:#}");
+    assert!(!path_of(&worker).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_14_paths_of_any_kind_work_from_submit_to_merge() {
+    let rig = Rig::new().await;
+    let decomposed = "e\u{301}";
+    let odd = rig.repo.path().with_file_name(format!("we ird 'q\" \u{4e2d}\u{6587} {decomposed}"));
+    rig.repo.git(&["clone", "-q", ".", &odd.to_string_lossy()]);
+    let file = format!("a b/\u{4e2d} {decomposed} 'x\".txt");
+    let broken = "line\nbreak.txt";
+    rig.coordinator(Reply::call("Agent", agent("alpha")));
+    rig.model.agent(
+        &prompt("alpha"),
+        [
+            call(write(&file, "odd\n")),
+            call(write(broken, "broken\n")),
+            call(bash("printf 'raw\\n' > $(printf 'raw\\377.bin')")),
+            Reply::say("Written."),
+        ],
+    );
+    let task = rig.submit_with(json!({"repo": odd, "permission_mode": "bypassPermissions"})).await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    assert_eq!(worker["files_changed"], 3, "{worker:#}");
+    let merged = post(&rig, &worker, "merge", json!({})).await.1;
+    assert_eq!(merged["result"], "merged", "{merged:#}");
+    assert_eq!(fs::read_to_string(odd.join(&file)).ok().as_deref(), Some("odd\n"));
+    assert_eq!(fs::read_to_string(odd.join(broken)).ok().as_deref(), Some("broken\n"));
+    let raw = fs::read_dir(&odd).expect("the clone is there").flatten();
+    assert_eq!(raw.filter(|entry| entry.file_name().to_string_lossy().starts_with("raw")).count(), 1);
+    assert_eq!(rig.repo.worktrees().len(), 0, "and none of it in another repository");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_15_a_dirty_checkout_is_told_and_left_alone() {
+    let rig = Rig::new().await;
+    rig.repo.write("README.md", "# Changed\n").write("draft.txt", "draft\n");
+    let before = rig.repo.status();
+    rig.coordinator(Reply::call("Agent", reporter("reader")));
+    rig.model.agent(&prompt("reader"), [call(bash("cat README.md; ls")), Reply::say("Read.")]);
+    let task = rig.submit().await;
+    assert!(
+        notices(&task).contains("2 changed files in your checkout are not part of it"),
+        "{}",
+        notices(&task)
+    );
+    assert!(notices(&task).contains(&rig.repo.head()[..7]), "{}", notices(&task));
+    rig.done(&task).await;
+    let last = rig.model.requests_of(&prompt("reader")).pop().expect("it asked");
+    let (_, text, _) = last.tool_results().next().expect("a result");
+    assert!(text.contains("# A project") && !text.contains("draft.txt"), "{text}");
+    assert_eq!((rig.repo.status(), rig.repo.read("README.md")), (before, "# Changed\n".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_into_a_checkout_with_changes_of_its_own_moves_nothing_and_names_the_files() {
+    let rig = Rig::of(TestRepo::with_files(&[("a.txt", "a\n"), ("b.txt", "b\n")]), "").await;
+    rig.coordinator(Reply::call("Agent", agent("alpha")));
+    rig.model.agent(
+        &prompt("alpha"),
+        [
+            call(("Read", json!({"file_path": "a.txt"}))),
+            call(write("a.txt", "by the worker\n")),
+            Reply::say("Written."),
+        ],
+    );
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    let head = rig.repo.head();
+    rig.repo.write("a.txt", "by the person\n");
+    let dirty = post(&rig, &worker, "merge", json!({})).await.1;
+    assert_eq!(
+        (&dirty["result"], &dirty["files"]),
+        (&json!("target_dirty"), &json!(["M a.txt"])),
+        "{dirty:#}"
+    );
+    assert_eq!((rig.repo.head(), rig.repo.read("a.txt")), (head, "by the person\n".to_owned()));
+    // A change elsewhere is nobody's business.
+    rig.repo.git(&["checkout", "-q", "a.txt"]);
+    rig.repo.write("b.txt", "by the person\n");
+    assert_eq!(post(&rig, &worker, "merge", json!({})).await.1["result"], "merged");
+    assert_eq!(
+        (rig.repo.read("a.txt"), rig.repo.read("b.txt")),
+        ("by the worker\n".to_owned(), "by the person\n".to_owned())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_17_a_link_into_the_main_checkout_goes_and_what_it_leads_to_stays() {
+    let rig = Rig::of(TestRepo::with_files(&[(".gitignore", "node_modules\n")]), "").await;
+    rig.repo.write("node_modules/dep/index.js", "module.exports = 1\n");
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    let link = path_of(&worker).join("node_modules");
+    std::os::unix::fs::symlink(rig.repo.path().join("node_modules"), &link).expect("a link can be made");
+    let (status, discarded) = post(&rig, &worker, "discard", json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{discarded:#}");
+    assert!(!path_of(&worker).exists());
+    assert_eq!(rig.repo.read("node_modules/dep/index.js"), "module.exports = 1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_20_work_that_is_nowhere_else_is_kept_with_the_reason_and_comes_back_from_the_bin() {
+    let rig = Rig::new().await;
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    let path = path_of(&worker);
+    fs::write(path.join("untracked.txt"), "untracked\n").expect("the worktree is there");
+    fs::write(path.join("new.txt"), "edited later\n").expect("the worktree is there");
+    let swept = rig.api().post("/gc", &json!({})).await;
+    assert_eq!(swept["removed"], json!([]), "{swept:#}");
+    assert!(swept["kept"][0].as_str().is_some_and(|why| why.contains("not merged into main")), "{swept:#}");
+    assert!(path.join("untracked.txt").exists());
+    let forced = rig.api().post("/gc", &json!({"force": true})).await;
+    assert_eq!(forced["removed"].as_array().map(Vec::len), Some(1), "{forced:#}");
+    assert!(!path.exists() && rig.repo.branches("swarm/**").is_empty());
+    assert_eq!(rig.worker(&task, "alpha").await["discarded"], true);
+    let (status, restored) = post(&rig, &worker, "restore", json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{restored:#}");
+    let back = rig.worker(&task, "alpha").await;
+    assert_eq!(rig.at(&back, "new.txt").as_deref(), Some("new\n"));
+    assert_eq!(fs::read_to_string(path.join("untracked.txt")).ok().as_deref(), Some("untracked\n"));
+    assert_eq!(fs::read_to_string(path.join("new.txt")).ok().as_deref(), Some("edited later\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_21_exactly_the_ignored_files_that_are_named_come_along() {
+    let repo = TestRepo::with_files(&[
+        (".gitignore", ".env\ncache/\nsecret.txt\n"),
+        (".worktreeinclude", ".env\nsecret.txt\n"),
+    ]);
+    repo.write(".env", "TOKEN=abc123\n")
+        .write("secret.txt", "hidden\n")
+        .write("cache/big.bin", vec![7_u8; 100_000]);
+    fs::set_permissions(repo.path().join(".env"), fs::Permissions::from_mode(0o600))
+        .expect("the file is ours");
+    let rig = Rig::of(repo, "").await;
+    rig.coordinator(Reply::call("Agent", reporter("reader")));
+    rig.model.agent(
+        &prompt("reader"),
+        [
+            call(bash("ls -A; stat -c '%a %n' .env; cat secret.txt; git status --short")),
+            Reply::say("Looked."),
+        ],
+    );
+    let task = rig.submit().await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let requests = rig.model.requests_of(&prompt("reader"));
+    let (_, text, _) = requests[1].tool_results().next().expect("a result");
+    assert!(text.contains("600 .env") && text.contains("hidden") && !text.contains("cache"), "{text}");
+    let told = requests[0].messages[0].text();
+    assert!(told.contains(".env") && told.contains("secret.txt") && !told.contains("abc123"), "{told}");
+    let journal = rig.journal(&task).await;
+    assert!(journal.iter().all(|event| !event.to_string().contains("abc123")), "named, never shown");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_23_looking_at_the_dashboard_runs_no_git() {
+    let model = integration_tests::ModelServer::start();
+    let mut home = integration_tests::SwarmHome::new(&model);
+    // Every git of this home writes a line before it works.
+    let bin = home.user_home().join("bin");
+    fs::create_dir(&bin).expect("the home is ours");
+    let log = home.user_home().join("git.log");
+    let real = which("git");
+    let wrapper = format!(
+        "#!/bin/sh\necho \"$*\" >> '{}' 2>/dev/null\nexec '{}' \"$@\"\n",
+        log.display(),
+        real.display()
+    );
+    fs::write(bin.join("git"), wrapper).expect("the home is ours");
+    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).expect("the home is ours");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = [bin, integration_tests::bins::directory()].into_iter().chain(std::env::split_paths(&path));
+    home.set("PATH", std::env::join_paths(paths).expect("no path holds a colon"));
+    let rig = Rig::made(model, home, TestRepo::new(), "").await;
+    let names: Vec<String> = (0..4).map(|n| format!("w{n}")).collect();
+    rig.coordinator(names.iter().fold(Reply::new(), |reply, name| reply.tool("Agent", agent(name))));
+    for name in &names {
+        rig.model.agent(&prompt(name), [call(write(&format!("{name}.txt"), "x\n")), Reply::say("Done.")]);
+    }
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    assert_eq!(rig.home.worktrees().len(), 4);
+    let lines = || fs::read_to_string(&log).map_or(0, |text| text.lines().count());
+    let before = lines();
+    assert!(before > 0, "the wrapper is in use");
+    for _ in 0..25 {
+        for path in ["/overview", "/sessions", "/workers"] {
+            rig.api().get(path).await;
+        }
+        rig.session(&task).await;
+    }
+    assert_eq!(lines(), before);
+}
+
+fn which(program: &str) -> std::path::PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).map(|directory| directory.join(program));
+    found.find(|path| path.is_file()).expect("git is installed")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_workers_branch_can_be_the_base() {
+    let rig = Rig::new().await;
+    rig.model.agent(COORDINATE, [Reply::call("Agent", agent("first"))]);
+    rig.model.on(|request| {
+        let told = entries(request);
+        let entry = told.first().filter(|_| request.agent_key.contains(COORDINATE) && told.len() == 1)?;
+        let already = request.tool_uses().count() > 1;
+        let branch = entry.outcome().split("branch=\"").nth(1)?.split('"').next()?;
+        let mut second = agent("second");
+        second["base"] = branch.into();
+        (!already).then(|| Reply::call("Agent", second))
+    });
+    rig.model.rule(integration_tests::when().agent(COORDINATE), "Noted.");
+    rig.model.agent(&prompt("first"), [call(write("one.txt", "one\n")), Reply::say("One.")]);
+    rig.model.agent(&prompt("second"), [call(write("two.txt", "two\n")), Reply::say("Two.")]);
+    let task = rig.submit().await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let second = rig.worker(&task, "second").await;
+    assert_eq!(
+        (rig.at(&second, "one.txt").as_deref(), rig.at(&second, "two.txt").as_deref()),
+        (Some("one\n"), Some("two\n"))
+    );
+    assert_eq!((&second["files_changed"], &second["commits"]), (&json!(1), &json!(1)), "its own work alone");
+    until(SOON, "an idle session", async || rig.session(&task).await["session"]["state"] == "idle").await;
+}
