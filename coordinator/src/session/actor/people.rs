@@ -353,8 +353,22 @@ impl Actor {
         self.engine = None;
         self.blocked = exit != ExitReason::Completed;
         self.drained = Default::default();
-        if let Err(error) = self.append(vec![Event::CoordinatorExit { exit_reason: exit }]).await {
+        let key_is_gone = self.lost_its_key(&exit);
+        let mut events = vec![Event::CoordinatorExit { exit_reason: exit }];
+        if key_is_gone {
+            events.push(self.waits_for_key(&self.model.spec.models.coordinator.display_name()));
+        }
+        if let Err(error) = self.append(events).await {
             self.note_failure(&error);
         }
+    }
+
+    /// Whether a provider refused a session that has no key any more: one that its client had brought is gone
+    /// with the server that had it in memory. The vendors' own addresses are not even asked without a key; a
+    /// gateway may do without, so it is asked.
+    fn lost_its_key(&self, exit: &ExitReason) -> bool {
+        let refused = matches!(exit, ExitReason::ModelError { error, .. } if error == "key_refused");
+        let endpoint = &self.model.spec.models.coordinator;
+        refused && self.model.last_turn > 0 && self.shared.key_for(endpoint, &self.keys).is_none()
     }
 }
