@@ -286,6 +286,26 @@ async fn a_worker_that_a_person_stopped_is_refused_to_the_model_and_not_to_the_p
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_came_before_a_stop_does_not_undo_the_stop() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", reporter("mine")));
+    rig.model.agent(&prompt("mine"), [Reply::say("never").hold("never")]);
+    let task = rig.submit().await;
+    rig.model.gate("never").reached().await;
+    let worker = rig.worker(&task, "mine").await;
+    rig.api()
+        .post(&format!("/workers/{}/messages", id_of(&worker)), &json!({"text": "And this, too."}))
+        .await;
+    stop(&rig, &worker).await;
+    rig.worker_has_status(&task, "mine", "aborted").await;
+    rig.done(&task).await;
+    let entry = &entries(&rig.last_request())[0];
+    assert!(entry.text.contains("not read"), "what it did not read is said: {}", entry.text);
+    assert_eq!(rig.worker(&task, "mine").await["run"], 1, "stopped is stopped");
+    assert_eq!(rig.model.requests_of(&prompt("mine")).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g23_a_message_while_the_recipient_ends_is_answered_by_a_next_run() {
     let rig = Rig::new().await;
     rig.coordinator(Reply::call("Agent", reporter("leaving")));

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use integration_tests::{
-    Reply, eventually,
+    ModelServer, Reply, SwarmHome, TestRepo, eventually,
     model_server::{Block, Outcome, Request},
     until,
     wait::{LATER, SOON},
@@ -417,6 +417,27 @@ async fn a_permission_that_was_asked_before_a_crash_of_the_server_can_be_answere
     assert_eq!(rig.done(&task).await["verdict"], "complete");
     let worker = rig.worker(&task, "asker").await;
     assert_eq!(rig.at(&worker, "asked.txt").as_deref(), Some("asked\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_key_after_a_restart_waits_for_one_and_goes_on_with_it() {
+    let model = ModelServer::builder().api_key("test-key").start();
+    let home = SwarmHome::new(&model);
+    let mut rig = Rig::made(model, home, TestRepo::new(), "").await;
+    let task = one_in_flight_one_queued(&rig, Reply::say("never heard").hold("turn")).await;
+    rig.kill_server().await;
+    let key = json!({"client": {"secrets": {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": rig.model.url()}}});
+    rig.home.unset("ANTHROPIC_API_KEY");
+    rig.start().await;
+    eventually(SOON, "a session that waits for a key", async || {
+        let session = rig.session(&task).await["session"].clone();
+        let waits = session["state"] == "waiting" && session["waiting_for"] == "key";
+        if waits { Ok(()) } else { Err(session.to_string()) }
+    })
+    .await;
+    rig.api().post(&format!("/sessions/{}/resume", task.session), &key).await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    assert_each_once(&rig.last_request(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
