@@ -348,9 +348,7 @@ pub(crate) async fn restore(
 
 async fn bring_back(handle: &SessionHandle, subject: &Subject) -> Result<RestoreView, ReviewError> {
     let id = &subject.id;
-    if !subject.discarded {
-        return Err(ReviewError::NotDiscarded(id.clone()));
-    }
+    // The bin is asked, not the journal: a crash may have come between the two.
     let bin = subject.manager.discarded().await.map_err(git)?;
     let newest = bin.iter().filter(|entry| entry.agent == subject.agent).max_by_key(|entry| entry.at);
     let newest = newest.ok_or_else(|| ReviewError::NotDiscarded(id.clone()))?;

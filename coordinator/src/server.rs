@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU16, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -102,6 +102,8 @@ pub struct Shared {
     pub(crate) shutdown: CancellationToken,
     /// Streams and requests that are open: somebody looks.
     pub(crate) clients: AtomicUsize,
+    /// `serve --stop --workers` goes on: no new task, no new place.
+    pub(crate) stopping: AtomicBool,
     /// Codes and cookies of browsers.
     pub(crate) logins: crate::http::Logins,
     /// One keyed request at a time.
@@ -150,6 +152,9 @@ impl Shared {
 
     /// A place for a worker, or none: then the session is told when one becomes free.
     pub(crate) fn take_place(self: &Arc<Self>, handle: &SessionHandle) -> Option<Place> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return None;
+        }
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(permit) => Some(Place { shared: Arc::clone(self), permit: Some(permit) }),
             Err(_) => {
@@ -325,6 +330,7 @@ impl Server {
         let address = listener.local_addr().map_err(listening("a TCP port".to_owned()))?;
         let shared = Arc::new(Shared {
             version: env!("CARGO_PKG_VERSION"),
+            stopping: AtomicBool::new(false),
             logins: crate::http::Logins::default(),
             idempotency: tokio::sync::Mutex::default(),
             deadlines: crate::live::Deadlines::default(),

@@ -51,6 +51,15 @@ pub(crate) enum SubmitError {
         /// Which field.
         what: &'static str,
     },
+    /// A field that only a new session takes.
+    #[error("`{what}` cannot be given together with `session_id`: the session has its own")]
+    NotWithSession {
+        /// Which field.
+        what: &'static str,
+    },
+    /// The server is being stopped.
+    #[error("the server is being stopped")]
+    Stopping,
     /// No repository, or one of a kind that is refused.
     #[error(transparent)]
     Repository(#[from] OpenError),
@@ -190,6 +199,9 @@ pub(crate) fn shown(path: &Path, user_home: &Path) -> String {
 /// Accepts a task: opens a session for it, or continues one.
 pub(crate) async fn submit(shared: &Arc<Shared>, task: CreateTask) -> Result<TaskAccepted, SubmitError> {
     check_words(&task)?;
+    if shared.stopping.load(std::sync::atomic::Ordering::Relaxed) {
+        return Err(SubmitError::Stopping);
+    }
     if let Some(session_id) = task.session_id {
         let handle = shared.sessions.get(session_id).ok_or(SubmitError::UnknownSession(session_id))?;
         let keys = continue_keys(shared, &handle, task.client.as_ref()).await?;
@@ -237,8 +249,22 @@ fn check_words(task: &CreateTask) -> Result<(), SubmitError> {
     if task.budget.is_some() {
         return Err(SubmitError::NotAvailable { what: "budget" });
     }
-    if task.check.is_some() {
-        return Err(SubmitError::NotAvailable { what: "check" });
+    if task.session_id.is_some() {
+        // A session's repository, base, models and bounds are those it was opened with.
+        let given = [
+            ("repo", task.repo.is_some()),
+            ("base", task.base.is_some()),
+            ("model", task.model.is_some()),
+            ("permission_mode", task.permission_mode.is_some()),
+            ("max_workers", task.max_workers.is_some()),
+            ("max_turns", task.max_turns.is_some()),
+            ("check", task.check.is_some()),
+            ("system_prompt", task.system_prompt.is_some()),
+            ("tmux", task.tmux),
+        ];
+        if let Some((what, _)) = given.into_iter().find(|(_, given)| *given) {
+            return Err(SubmitError::NotWithSession { what });
+        }
     }
     if let Some(url) = &task.callback_url {
         let wellformed = reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
@@ -265,7 +291,7 @@ fn source_of(shared: &Shared, task: &CreateTask) -> Source {
             env: shared.environment.clone().into_iter().collect(),
             flags: Vec::new(),
             secrets: shared.environment.clone(),
-            environment: filtered(&shared.environment),
+            environment: passed(&shared.environment),
             user_home: shared.user_home.clone(),
         },
     };
@@ -275,6 +301,7 @@ fn source_of(shared: &Shared, task: &CreateTask) -> Source {
         }
     };
     flag("--model", "model", task.model.clone());
+    flag("--check", "check", task.check.clone());
     flag("--max-workers", "max_workers", task.max_workers.map(|n| n.to_string()));
     flag("--max-turns", "worker.max_turns", task.max_turns.map(|n| n.to_string()));
     flag("--permission-mode", "permission_mode", task.permission_mode.map(|mode| mode.as_str().to_owned()));
@@ -299,37 +326,98 @@ fn client_source(client: &ClientContext, user_home: &Path) -> Source {
         env,
         flags,
         secrets: client.secrets.clone(),
-        environment: filtered(&client.environment),
+        environment: passed(&client.environment),
         user_home: client.home.as_ref().map_or_else(|| user_home.to_owned(), PathBuf::from),
     }
 }
 
-/// The environment that commands may see: nothing that looks like a secret, nothing of swarm's own, no
-/// socket that runs things outside the sandbox.
-pub(crate) fn filtered(environment: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "COOKIE"];
-    const SOCKETS: [&str; 9] = [
-        "SSH_AUTH_SOCK",
-        "SSH_AGENT_PID",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "DOCKER_HOST",
-        "TMUX",
-        "TMUX_PANE",
-        "DISPLAY",
-        "WAYLAND_DISPLAY",
-        "GPG_AGENT_INFO",
-    ];
+/// Variables that programs need to be found and to speak, and where tool chains say they stand. Everything else
+/// stays out of what commands see and of what is recorded: a name does not tell whether its value opens a door.
+const PASSED: [&str; 62] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "CI",
+    "CC",
+    "CXX",
+    "AR",
+    "CFLAGS",
+    "CXXFLAGS",
+    "CPPFLAGS",
+    "LDFLAGS",
+    "MAKEFLAGS",
+    "PKG_CONFIG_PATH",
+    "LD_LIBRARY_PATH",
+    "LIBRARY_PATH",
+    "CPATH",
+    "CMAKE_PREFIX_PATH",
+    "CMAKE_GENERATOR",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "RUSTFLAGS",
+    "RUST_BACKTRACE",
+    "GOPATH",
+    "GOROOT",
+    "GOFLAGS",
+    "GOBIN",
+    "GOCACHE",
+    "GOMODCACHE",
+    "PYENV_ROOT",
+    "PYENV_VERSION",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "NVM_DIR",
+    "NVM_BIN",
+    "NODE_PATH",
+    "NODE_ENV",
+    "VOLTA_HOME",
+    "BUN_INSTALL",
+    "DENO_DIR",
+    "PNPM_HOME",
+    "JAVA_HOME",
+    "JDK_HOME",
+    "MAVEN_HOME",
+    "M2_HOME",
+    "GRADLE_HOME",
+    "GRADLE_USER_HOME",
+    "ANDROID_HOME",
+    "RBENV_ROOT",
+    "GEM_HOME",
+    "GEM_PATH",
+    "DOTNET_ROOT",
+    "SDKMAN_DIR",
+    "ASDF_DIR",
+];
+
+/// The environment that commands may see of a person's own.
+pub(crate) fn passed(environment: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     environment
         .iter()
-        .filter(|(name, _)| {
-            let upper = name.to_uppercase();
-            !upper.starts_with("SWARM_")
-                && !upper.starts_with("GIT_")
-                && !SOCKETS.contains(&upper.as_str())
-                && !SECRETS.iter().any(|secret| upper.contains(secret))
-        })
+        .filter(|(name, _)| PASSED.contains(&name.as_str()) || name.starts_with("LC_"))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
+}
+
+/// What settings files name for commands: all of it but what looks like a key, and what is swarm's or git's own.
+fn named(environment: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "COOKIE"];
+    let keeps = |name: &str| {
+        let upper = name.to_uppercase();
+        !upper.starts_with("SWARM_")
+            && !upper.starts_with("GIT_")
+            && !SECRETS.iter().any(|secret| upper.contains(secret))
+    };
+    let kept = environment.iter().filter(|(name, _)| keeps(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 async fn specify(
@@ -369,7 +457,7 @@ async fn specify(
         Head::Unborn { branch } => (Some(branch.clone()), branch.clone()),
     };
     let mut environment = source.environment.clone();
-    environment.extend(filtered(&claude.env));
+    environment.extend(named(&claude.env));
     let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut spec = SessionSpec {
         repo: checkout,
@@ -512,22 +600,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x23_secrets_do_not_reach_commands() {
+    fn x23_only_what_programs_need_reaches_commands() {
         let environment: BTreeMap<String, String> = [
             ("PATH", "/bin"),
-            ("HOME", "/h"),
+            ("LC_ALL", "C"),
             ("ANTHROPIC_API_KEY", "k"),
-            ("GITHUB_TOKEN", "t"),
-            ("aws_secret", "s"),
+            ("DATABASE_URL", "postgres://u:p@h"),
+            ("MYSQL_PWD", "p"),
+            ("GITLAB_PAT", "t"),
+            ("HTTP_PROXY", "http://u:p@h"),
             ("SSH_AUTH_SOCK", "/x"),
             ("SWARM_HOME", "/y"),
             ("GIT_DIR", "/z"),
-            ("LANG", "C"),
+            ("CARGO_HOME", "/c"),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-        let kept: Vec<String> = filtered(&environment).into_keys().collect();
-        assert_eq!(kept, ["HOME", "LANG", "PATH"]);
+        assert_eq!(passed(&environment).into_keys().collect::<Vec<_>>(), ["CARGO_HOME", "LC_ALL", "PATH"]);
+        // What a settings file names is wanted there.
+        let kept: Vec<String> = named(&environment).into_keys().collect();
+        assert!(kept.contains(&"DATABASE_URL".to_owned()) && !kept.contains(&"ANTHROPIC_API_KEY".to_owned()));
     }
 }

@@ -1,7 +1,7 @@
-//! Bodies and paths whose errors are problems too.
+//! Bodies, paths and queries whose errors are problems too.
 
 use axum::{
-    extract::{FromRequest, FromRequestParts, Path, Request, rejection::JsonRejection},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::JsonRejection},
     http::{StatusCode, request::Parts},
 };
 use serde::de::DeserializeOwned;
@@ -50,5 +50,19 @@ impl<S: Send + Sync, T: std::str::FromStr + Send> FromRequestParts<S> for Id<T> 
         text.parse()
             .map(Self)
             .map_err(|_| Fault::unknown_id("such id", &text.chars().take(80).collect::<String>()))
+    }
+}
+
+/// What stands behind the `?`.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(rejection) => Err(Fault::bad_request(rejection.body_text())),
+        }
     }
 }

@@ -137,6 +137,8 @@ impl From<SubmitError> for Fault {
             SubmitError::PromptTooLong => bad("prompt_too_long", text).hint("put it into a file of the repository and name that"),
             SubmitError::NoPlace => bad("no_place", text),
             SubmitError::NotAvailable { what } => Self::not_available(&format!("`{what}`")),
+            SubmitError::NotWithSession { .. } => bad("not_with_session", text),
+            SubmitError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_stopping", text),
             SubmitError::Repository(OpenError::NotARepository { path }) => {
                 bad("not_a_repository", format!("{} is not in a git repository", path.display()))
                     .cause("no .git here or above")

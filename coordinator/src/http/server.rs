@@ -5,11 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use axum::{
-    Json,
-    extract::{Query, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use swarm_protocol::{
     Timestamp, Usage,
@@ -21,7 +17,11 @@ use swarm_protocol::{
 };
 use worktree_manager::Repository;
 
-use super::{json::Body, problem::Fault, sessions};
+use super::{
+    json::{Asked, Body},
+    problem::Fault,
+    sessions,
+};
 use crate::{
     clock,
     journal::{Journal as _, StorageFault},
@@ -107,7 +107,7 @@ pub(super) struct CostQuery {
     responses((status = 200, body = CostView), (status = 400, body = Problem)))]
 pub(super) async fn cost(
     State(shared): State<Arc<Shared>>,
-    Query(query): Query<CostQuery>,
+    Asked(query): Asked<CostQuery>,
 ) -> Result<Json<CostView>, Fault> {
     // The column is one of ours, never of the caller.
     let (key, label) = match query.by.as_deref().unwrap_or("session") {
@@ -179,7 +179,7 @@ async fn checkout(repo: Option<&str>) -> Result<Option<PathBuf>, Fault> {
 #[utoipa::path(get, path = "/config", params(RepoQuery), responses((status = 200, body = Vec<ConfigValue>)))]
 pub(super) async fn config(
     State(shared): State<Arc<Shared>>,
-    Query(query): Query<RepoQuery>,
+    Asked(query): Asked<RepoQuery>,
 ) -> Result<Json<Vec<ConfigValue>>, Fault> {
     let checkout = checkout(query.repo.as_deref()).await?;
     let env: Vec<(String, String)> = shared.environment.clone().into_iter().collect();
@@ -237,7 +237,11 @@ pub(super) async fn gc(
     State(shared): State<Arc<Shared>>,
     Body(body): Body<GcBody>,
 ) -> Result<Json<GcView>, Fault> {
-    Ok(Json(review::gc(&shared, body).await?))
+    let work = tokio::spawn(async move { review::gc(&shared, body).await });
+    let done = work
+        .await
+        .map_err(|error| Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()))?;
+    Ok(Json(done?))
 }
 
 /// What a repository wants to run or widen.
@@ -291,7 +295,7 @@ fn trust_view(checkout: &Path, settings: &submit::Settings) -> TrustView {
 #[utoipa::path(get, path = "/trust", params(RepoQuery), responses((status = 200, body = TrustView)))]
 pub(super) async fn trust_show(
     State(shared): State<Arc<Shared>>,
-    Query(query): Query<RepoQuery>,
+    Asked(query): Asked<RepoQuery>,
 ) -> Result<Json<TrustView>, Fault> {
     let repo = query.repo.ok_or_else(|| Fault::bad_request("`repo` is needed"))?;
     let (checkout, settings) = wants(&shared, &repo).await?;
@@ -335,6 +339,7 @@ pub(super) async fn stop(
     Body(body): Body<StopServerBody>,
 ) -> Result<StatusCode, Fault> {
     if body.workers {
+        shared.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
         stop_workers(&shared).await?;
     } else if !body.leave {
         let live = live_workers(&shared).await?;

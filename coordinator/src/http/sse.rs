@@ -10,8 +10,8 @@ use std::{
 };
 
 use axum::{
-    extract::{Query, State},
-    http::HeaderMap,
+    extract::State,
+    http::{HeaderMap, StatusCode},
     response::{
         Sse,
         sse::{Event as Frame, KeepAlive},
@@ -22,7 +22,10 @@ use serde::Deserialize;
 use swarm_protocol::{Seq, SessionId, api::Problem, event::EventLine};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::{json::Id, problem::Fault};
+use super::{
+    json::{Asked, Id},
+    problem::Fault,
+};
 use crate::{journal::Journal as _, server::Shared};
 
 /// Events read from the journal at once.
@@ -92,6 +95,8 @@ struct Feed {
     catching_up: bool,
     /// Live news were lost since the last frame.
     lost: bool,
+    /// Lines in the fan-out that are older than what was read from the journal: their live news are stale.
+    stale: usize,
 }
 
 impl Feed {
@@ -117,7 +122,11 @@ impl Feed {
                 () = shutdown.cancelled() => return None,
                 received = self.lines.recv() => received,
             };
+            let stale = self.stale > 0;
+            self.stale = self.stale.saturating_sub(1);
             match received {
+                // A delta of a block that the journal has given whole already.
+                Ok(line) if stale && line.event.is_live() => {}
                 Ok(line) if self.scope.wants(&line) => {
                     if let Some(frame) = self.frame(&line) {
                         return Some(frame);
@@ -127,6 +136,7 @@ impl Feed {
                 Err(RecvError::Lagged(_)) => {
                     self.catching_up = true;
                     self.lost = true;
+                    self.stale = 0;
                 }
                 Err(RecvError::Closed) => return None,
             }
@@ -148,6 +158,7 @@ impl Feed {
         };
         if read.last == 0 {
             self.catching_up = false;
+            self.stale = self.lines.len();
             return Some(());
         }
         if read.lines.is_empty() {
@@ -196,6 +207,7 @@ fn stream(
         ready: VecDeque::new(),
         catching_up: true,
         lost: false,
+        stale: 0,
     };
     let frames = futures::stream::unfold(feed, |mut feed| async move {
         let frame = feed.next().await?;
@@ -205,15 +217,28 @@ fn stream(
 }
 
 fn cursor(headers: &HeaderMap, from: &From) -> Result<Option<u64>, Fault> {
-    match headers.get("last-event-id") {
-        Some(value) => value
-            .to_str()
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .map(Some)
-            .ok_or_else(|| Fault::bad_request("Last-Event-ID is none of this stream's cursors")),
-        None => Ok(from.after.or(from.from)),
+    let given = match headers.get("last-event-id") {
+        Some(value) => {
+            let text = value.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+            Some(text.ok_or_else(|| Fault::bad_request("Last-Event-ID is none of this stream's cursors"))?)
+        }
+        None => from.after.or(from.from),
+    };
+    Ok(given)
+}
+
+/// A cursor that is ahead of the stream is of another one, or of a journal that was put back: following it would
+/// pass over events in silence.
+fn not_ahead(after: u64, last: u64) -> Result<u64, Fault> {
+    if after <= last {
+        return Ok(after);
     }
+    let fault = Fault::new(
+        StatusCode::GONE,
+        "unknown_cursor",
+        format!("this stream stands at {last}, not at {after}"),
+    );
+    Err(fault.hint("take a new snapshot and follow from its cursor"))
 }
 
 /// Events of one session.
@@ -222,15 +247,14 @@ fn cursor(headers: &HeaderMap, from: &From) -> Result<Option<u64>, Fault> {
 pub(super) async fn session_events(
     State(shared): State<Arc<Shared>>,
     Id(id): Id<SessionId>,
-    Query(from): Query<From>,
+    Asked(from): Asked<From>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Frame, Infallible>>>, Fault> {
-    if shared.sessions.get(id).is_none() {
-        return Err(Fault::unknown_id("session", &id.to_string()));
-    }
+    let handle = shared.sessions.get(id).ok_or_else(|| Fault::unknown_id("session", &id.to_string()))?;
     // Subscribed before the journal is read: nothing falls between.
     let lines = shared.journal.subscribe();
     let after = cursor(&headers, &from)?.unwrap_or(0);
+    let after = not_ahead(after, handle.read(|model| model.seq.0).await?)?;
     Ok(stream(&shared, Scope::Session(id), after, lines))
 }
 
@@ -239,12 +263,12 @@ pub(super) async fn session_events(
     responses((status = 200, content_type = "text/event-stream")))]
 pub(super) async fn all_events(
     State(shared): State<Arc<Shared>>,
-    Query(from): Query<From>,
+    Asked(from): Asked<From>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Frame, Infallible>>>, Fault> {
     let lines = shared.journal.subscribe();
     let after = match cursor(&headers, &from)? {
-        Some(after) => after,
+        Some(after) => not_ahead(after, shared.journal.position().await?)?,
         None => shared.journal.position().await?,
     };
     Ok(stream(&shared, Scope::All, after, lines))

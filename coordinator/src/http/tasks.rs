@@ -40,17 +40,24 @@ pub(super) async fn create(
     let Some(key) = key else {
         return Ok((StatusCode::ACCEPTED, Json(submit::submit(&shared, task).await?)).into_response());
     };
+    // In a task of its own: a caller that hangs up half way must not leave a task without its key.
+    let work = tokio::spawn(async move { create_once(&shared, key, task).await });
+    work.await
+        .map_err(|error| Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()))?
+}
+
+async fn create_once(shared: &Arc<Shared>, key: String, task: CreateTask) -> Result<Response, Fault> {
     // Secrets are no part of what makes two requests the same.
     let mut plain = task.clone();
     plain.client = None;
     let request = sha256_hex(serde_json::to_vec(&plain).unwrap_or_default().as_slice());
     // One request of a key at a time: a double click starts one task.
     let _turn = shared.idempotency.lock().await;
-    if let Some(answer) = known_answer(&shared, &key, &request).await? {
+    if let Some(answer) = known_answer(shared, &key, &request).await? {
         return Ok(answer);
     }
-    let accepted = submit::submit(&shared, task).await?;
-    remember(&shared, key, request, &accepted).await?;
+    let accepted = submit::submit(shared, task).await?;
+    remember(shared, key, request, &accepted).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
 }
 

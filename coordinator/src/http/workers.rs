@@ -3,11 +3,7 @@
 use std::sync::Arc;
 
 use agent_host::transcript;
-use axum::{
-    Json,
-    extract::{Query, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 use serde::Deserialize;
 use swarm_protocol::{
     SessionId, WorkerId,
@@ -20,7 +16,7 @@ use swarm_protocol::{
 };
 
 use super::{
-    json::{Body, Id},
+    json::{Asked, Body, Id},
     problem::Fault,
 };
 use crate::{
@@ -43,6 +39,17 @@ async fn find(shared: &Shared, id: &WorkerId) -> Result<SessionHandle, Fault> {
     }
 }
 
+/// Runs what changes git and then tells the journal, whether or not the caller waits for it: the two belong
+/// together.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, review::ReviewError>> + Send + 'static,
+) -> Result<Json<T>, Fault> {
+    match tokio::spawn(work).await {
+        Ok(done) => Ok(Json(done?)),
+        Err(error) => Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string())),
+    }
+}
+
 /// Which workers are listed.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 pub(super) struct ListQuery {
@@ -54,7 +61,7 @@ pub(super) struct ListQuery {
 #[utoipa::path(get, path = "/workers", params(ListQuery), responses((status = 200, body = Vec<WorkerView>)))]
 pub(super) async fn list(
     State(shared): State<Arc<Shared>>,
-    Query(query): Query<ListQuery>,
+    Asked(query): Asked<ListQuery>,
 ) -> Result<Json<Vec<WorkerView>>, Fault> {
     let handles = match query.session {
         Some(id) => {
@@ -154,7 +161,7 @@ pub(super) struct TranscriptQuery {
 pub(super) async fn transcript(
     State(shared): State<Arc<Shared>>,
     Id(id): Id<WorkerId>,
-    Query(query): Query<TranscriptQuery>,
+    Asked(query): Asked<TranscriptQuery>,
 ) -> Result<Json<TranscriptPage>, Fault> {
     let handle = find(&shared, &id).await?;
     let path = transcript_path(&shared, &handle, &id).await?;
@@ -200,7 +207,7 @@ pub(super) struct DiffQuery {
 pub(super) async fn diff(
     State(shared): State<Arc<Shared>>,
     Id(id): Id<WorkerId>,
-    Query(query): Query<DiffQuery>,
+    Asked(query): Asked<DiffQuery>,
 ) -> Result<Json<DiffView>, Fault> {
     let handle = find(&shared, &id).await?;
     Ok(Json(review::diff(&shared, &handle, &id, query.stat).await?))
@@ -271,7 +278,7 @@ pub(super) async fn merge(
         }));
     }
     let handle = find(&shared, &id).await?;
-    Ok(Json(review::merge(&shared, &handle, &id, body).await?))
+    to_its_end(async move { review::merge(&shared, &handle, &id, body).await }).await
 }
 
 /// Takes a branch and its worktree into the recycle bin.
@@ -282,7 +289,7 @@ pub(super) async fn discard(
     Id(id): Id<WorkerId>,
 ) -> Result<Json<DiscardView>, Fault> {
     let handle = find(&shared, &id).await?;
-    Ok(Json(review::discard(&shared, &handle, &id).await?))
+    to_its_end(async move { review::discard(&shared, &handle, &id).await }).await
 }
 
 /// Brings a discarded branch back, or puts a worktree back to a snapshot.
@@ -294,7 +301,7 @@ pub(super) async fn restore(
     Body(body): Body<RestoreBody>,
 ) -> Result<Json<RestoreView>, Fault> {
     let handle = find(&shared, &id).await?;
-    Ok(Json(review::restore(&shared, &handle, &id, body).await?))
+    to_its_end(async move { review::restore(&shared, &handle, &id, body).await }).await
 }
 
 /// Why a worker ended as it did, and the way of its news to the coordinator.
