@@ -152,7 +152,7 @@ pub(crate) async fn commit_all(
         .arg(capture.head.as_str())
         .stdin(message.into_bytes());
     if merging {
-        let heads = std::fs::read_to_string(tree.git_dir.join("MERGE_HEAD")).unwrap_or_default();
+        let heads = crate::beneath::small_text(&tree.git_dir.join("MERGE_HEAD"));
         for other in heads.lines().filter_map(|l| CommitId::parse(l).ok()) {
             command = command.arg("-p").arg(other.as_str());
         }

@@ -188,7 +188,7 @@ fn state(entry: &StatusEntry) -> &'static str {
 }
 
 async fn head_text(tree: &Tree) -> String {
-    let text = std::fs::read_to_string(tree.git_dir.join("HEAD")).unwrap_or_default();
+    let text = crate::beneath::small_text(&tree.git_dir.join("HEAD"));
     let id = tree.head().await.map(|id| id.to_string());
     format!("{} {}", text.trim(), id.unwrap_or_default()).trim_end().to_owned()
 }

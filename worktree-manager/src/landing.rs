@@ -202,7 +202,7 @@ impl Manager {
         let linked = std::fs::read_dir(common.join("worktrees"));
         for entry in linked.into_iter().flatten().flatten() {
             let git_dir = entry.path();
-            let Ok(path) = std::fs::read(git_dir.join("gitdir")) else {
+            let Some(path) = crate::beneath::small_file(&git_dir.join("gitdir")) else {
                 continue;
             };
             let path = path.strip_suffix(b"\n").unwrap_or(&path);
@@ -224,9 +224,8 @@ impl Manager {
 }
 
 fn is_on(git_dir: &Path, full: &str) -> bool {
-    let says = |name: &str, expected: &str| {
-        std::fs::read_to_string(git_dir.join(name)).is_ok_and(|text| text.trim_end() == expected)
-    };
+    let says =
+        |name: &str, expected: &str| crate::beneath::small_text(&git_dir.join(name)).trim_end() == expected;
     says("HEAD", &format!("ref: {full}"))
         || says("rebase-merge/head-name", full)
         || says("rebase-apply/head-name", full)

@@ -14,6 +14,7 @@
 //! the worker process runs them by [`OwnWorktree::apply_filters`] before its first turn. Merge drivers
 //! count as conflicts.
 
+mod beneath;
 mod commit;
 mod diff;
 mod discard;

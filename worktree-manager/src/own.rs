@@ -182,10 +182,7 @@ pub enum StoreError {
 pub(crate) fn git_dir_of(path: &Path, common_dir: &Path) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let file = path.join(".git");
-    if !file.symlink_metadata().ok()?.is_file() {
-        return None;
-    }
-    let bytes = std::fs::read(&file).ok()?;
+    let bytes = crate::beneath::small_file(&file)?;
     let target = bytes.strip_prefix(b"gitdir: ")?;
     let target = target.strip_suffix(b"\n").unwrap_or(target);
     let git_dir = path.join(std::ffi::OsStr::from_bytes(target)).canonicalize().ok()?;
@@ -226,7 +223,7 @@ impl OwnWorktree {
         let tip = tip
             .ok_or_else(|| OwnError::NoBranch { path: path.to_owned(), branch: assignment.branch.clone() })?;
         let private = git_dir.join(QUARANTINE_DIR);
-        std::fs::create_dir_all(&private)
+        quarantine::make(&git_dir)
             .map_err(|source| OwnError::Quarantine { path: private.clone(), source })?;
         let tree = Tree {
             git: Git::new(config),

@@ -231,7 +231,7 @@ impl Manager {
 
     async fn sweep_scratch(&self, path: &Path, report: &mut Report) -> Result<(), ReconcileError> {
         let admin = crate::own::git_dir_of(path, self.repository().common_dir());
-        let reason = admin.as_deref().and_then(|a| std::fs::read_to_string(a.join("locked")).ok());
+        let reason = admin.as_deref().map(|a| crate::beneath::small_text(&a.join("locked")));
         match reason.as_deref().and_then(ProcessStamp::from_reason) {
             Some(by) if !by.is_dead() => {
                 report.keep(path, [format!("process {} works on it", by.pid)]);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::beneath::{small_file, small_text};
 use crate::git::GitError;
 use crate::lock::{LockError, Ownership, PatienceError, ProcessStamp, ProgressEvent};
 use crate::manager::{Manager, Worktree};
@@ -205,7 +206,7 @@ impl Manager {
     /// [`MarkError`] when somebody else has it.
     pub fn mark_in_use(&self, worktree: &Worktree, by: &ProcessStamp) -> Result<(), MarkError> {
         let path = worktree.git_dir.join("locked");
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let text = small_text(&path);
         match ProcessStamp::from_reason(&text) {
             None if text.trim().is_empty() => {}
             None => {
@@ -250,7 +251,7 @@ impl Manager {
     async fn reasons(&self, held: &Held) -> Result<Vec<KeepReason>, RemoveError> {
         let tree = &held.tree;
         let mut reasons = Vec::new();
-        let text = std::fs::read_to_string(tree.git_dir.join("locked")).unwrap_or_default();
+        let text = small_text(&tree.git_dir.join("locked"));
         if !text.trim().is_empty() && ProcessStamp::from_reason(&text).is_none() {
             reasons.push(KeepReason::Locked { text: text.trim().to_owned() });
         }
@@ -330,7 +331,7 @@ pub(crate) enum BranchFate {
 
 /// HEAD, or `None` when it is damaged beyond reading.
 async fn head_text(tree: &Tree) -> Result<Option<CommitId>, ReadError> {
-    let text = std::fs::read_to_string(tree.git_dir.join("HEAD")).unwrap_or_default();
+    let text = small_text(&tree.git_dir.join("HEAD"));
     match text.trim().strip_prefix("ref: ") {
         Some(name) => crate::own::ref_target(&tree.common_dir, name).await,
         None => Ok(CommitId::parse(&text).ok()),
@@ -369,7 +370,7 @@ fn admin_by_scan(common_dir: &Path, path: &Path) -> Option<PathBuf> {
     let wanted = path.join(".git");
     let entries = std::fs::read_dir(common_dir.join("worktrees")).ok()?;
     entries.flatten().map(|e| e.path()).find(|admin| {
-        std::fs::read(admin.join("gitdir")).is_ok_and(|bytes| {
+        small_file(&admin.join("gitdir")).is_some_and(|bytes| {
             let bytes = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
             bytes == wanted.as_os_str().as_bytes()
         })

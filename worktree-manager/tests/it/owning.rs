@@ -2,8 +2,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use worktree_manager::{
-    Advance, AdvanceError, CommitOutcome, CommitRequest, Identity, LockError, Operation, OwnError,
-    OwnWorktree, QUARANTINE_DIR, SkipReason, silent,
+    Advance, AdvanceError, CommitOutcome, CommitRequest, Identity, LockError, MigrateError, Operation,
+    OwnError, OwnWorktree, QUARANTINE_DIR, SkipReason, silent,
 };
 
 use crate::support::{
@@ -393,4 +393,115 @@ async fn a_foreign_lock_is_waited_for_and_then_named() {
     let text = error.to_string();
     assert!(text.contains("index.lock") && text.contains("left alone"), "{text}");
     assert!(lock.exists());
+}
+
+/// Puts a link to `target` where a command finds `place`, as a command can.
+fn exchange(place: &Path, target: &Path) {
+    match place.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(place).unwrap(),
+        Ok(_) => std::fs::remove_file(place).unwrap(),
+        Err(_) => {}
+    }
+    std::os::unix::fs::symlink(target, place).unwrap();
+}
+
+#[tokio::test]
+async fn a_link_in_the_private_store_leads_nowhere() {
+    let bench = Bench::new();
+    let other = Bench::new();
+    other.write("other.txt", "of another repository\n");
+    other.git(["add", "."]);
+    other.git(["commit", "-q", "-m", "other"]);
+    other.git(["repack", "-q", "-a", "-d"]);
+    bench.git(["repack", "-q", "-a", "-d"]);
+    bench.write("loose.txt", "loose\n");
+    bench.git(["add", "."]);
+    bench.git(["commit", "-q", "-m", "loose"]);
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let mut own = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "mine\n");
+    command_ok(&own, &["hash-object", "-w", "a.txt"]);
+    let private = worktree.git_dir.join(QUARANTINE_DIR);
+    let away = worktree.git_dir.join("away");
+    let (store, others) = (bench.repo.join(".git/objects"), other.repo.join(".git/objects"));
+    let loose = bench.git(["rev-parse", "HEAD:loose.txt"]);
+    let fan = &loose[..2];
+    let before = [contents(&store, Path::new("/none")), contents(&others, Path::new("/none"))];
+    let untouched = || {
+        assert_eq!([contents(&store, Path::new("/none")), contents(&others, Path::new("/none"))], before);
+        bench.fsck();
+        other.fsck();
+    };
+    let check = async |place: &Path, target: &Path| {
+        exchange(place, target);
+        let error = own.migrate_objects().await.unwrap_err();
+        assert!(matches!(&error, MigrateError::NotADirectory { path } if path == place), "{error:?}");
+        assert!(error.to_string().contains(&*place.to_string_lossy()), "{error}");
+        untouched();
+        std::fs::remove_file(place).unwrap();
+    };
+    std::fs::rename(&private, &away).unwrap();
+    for target in [&store, &others] {
+        check(&private, target).await;
+    }
+    // A file of that name is no better.
+    std::fs::write(&private, "").unwrap();
+    assert!(matches!(own.migrate_objects().await, Err(MigrateError::NotADirectory { .. })));
+    std::fs::remove_file(&private).unwrap();
+    std::fs::rename(&away, &private).unwrap();
+    for target in [&store, &others] {
+        check(&private.join("pack"), &target.join("pack")).await;
+    }
+    std::fs::rename(&private, &away).unwrap();
+    std::fs::create_dir(&private).unwrap();
+    check(&private.join(fan), &store.join(fan)).await;
+    std::fs::remove_dir(&private).unwrap();
+
+    // A pack and its index by links.
+    std::fs::create_dir_all(private.join("pack")).unwrap();
+    for entry in std::fs::read_dir(others.join("pack")).unwrap() {
+        let entry = entry.unwrap();
+        exchange(&private.join("pack").join(entry.file_name()), &entry.path());
+    }
+    assert_eq!(own.migrate_objects().await.unwrap(), Default::default());
+    untouched();
+    std::fs::remove_dir_all(&private).unwrap();
+
+    // With its own directory again all goes on.
+    std::fs::rename(&away, &private).unwrap();
+    command_ok(&own, &["commit", "-q", "-am", "mine"]);
+    let advance = own.advance_branch().await.unwrap();
+    assert!(matches!(advance, Advance::Moved { .. }), "{advance:?}");
+    bench.fsck();
+}
+
+#[tokio::test]
+async fn a_worktree_whose_private_store_is_a_link_is_not_opened() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    exchange(&worktree.git_dir.join(QUARANTINE_DIR), &bench.repo.join(".git/objects"));
+    let assignment = manager.assignment(&worktree);
+    let opened = OwnWorktree::open_with(&worktree.path, assignment, config(), silent()).await;
+    assert!(matches!(opened, Err(OwnError::Quarantine { .. })), "{opened:?}");
+}
+
+#[tokio::test]
+async fn an_object_over_the_limit_is_refused_by_its_size() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let own = own(&manager, &worktree).await;
+    let fan = worktree.git_dir.join(QUARANTINE_DIR).join("ab");
+    std::fs::create_dir_all(&fan).unwrap();
+    // All hole: reading it would need its whole size in memory or on the disk.
+    let bytes = 1024 * 1024 * 1024 * 1024;
+    let file = std::fs::File::create(fan.join("c".repeat(38))).unwrap();
+    file.set_len(bytes).unwrap();
+    let error = own.migrate_objects().await.unwrap_err();
+    assert!(matches!(&error, MigrateError::TooLarge { bytes: b, .. } if *b == bytes), "{error:?}");
+    assert!(error.to_string().contains("abcccc"), "{error}");
+    let staged = std::fs::read_dir(bench.repo.join(".git/objects")).unwrap();
+    assert!(!staged.flatten().any(|e| e.file_name().to_string_lossy().starts_with("tmp_objdir")));
 }
