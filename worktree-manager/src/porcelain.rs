@@ -1,5 +1,7 @@
 //! Parsers of what git prints, on bytes and with NUL between entries. Pure: no process, no file.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use crate::types::RepoPath;
@@ -279,20 +281,25 @@ pub struct LineRange {
     pub last: usize,
 }
 
-/// Where conflict markers stand in a merged file.
-pub(crate) fn conflict_ranges(content: &[u8]) -> Vec<LineRange> {
-    let mut open = None;
-    let mut ranges = Vec::new();
+/// Where the other side's text stands between conflict markers of a merged file: lines counted from 1, the end
+/// not included; empty where that side has nothing.
+pub(crate) fn conflict_sections(content: &[u8]) -> Vec<Range<usize>> {
+    let mut open = false;
+    let mut theirs = None;
+    let mut sections = Vec::new();
     for (index, line) in content.split(|b| *b == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.starts_with(b"<<<<<<< ") {
-            open = Some(index + 1);
-        } else if line.starts_with(b">>>>>>> ")
-            && let Some(first) = open.take()
-        {
-            ranges.push(LineRange { first, last: index + 1 });
+            open = true;
+            theirs = None;
+        } else if open && line == b"=======" {
+            theirs = Some(index + 2);
+        } else if line.starts_with(b">>>>>>> ") {
+            open = false;
+            sections.extend(theirs.take().map(|first| first..index + 1));
         }
     }
-    ranges
+    sections
 }
 
 #[cfg(test)]
@@ -363,8 +370,12 @@ mod tests {
 
     #[test]
     fn markers() {
-        let ranges = conflict_ranges(b"a\n<<<<<<< ours\nb\n=======\nc\n>>>>>>> theirs\nd\n");
-        assert_eq!(ranges, [LineRange { first: 2, last: 6 }]);
-        assert_eq!(conflict_ranges(b">>>>>>> x\n<<<<<<< y\n"), []);
+        let check =
+            |content: &[u8], expected: &[Range<usize>]| assert_eq!(conflict_sections(content), expected);
+        let section = 5..6;
+        check(b"a\n<<<<<<< ours\nb\n=======\nc\n>>>>>>> theirs\nd\n", std::slice::from_ref(&section));
+        let gap = 4..4;
+        check(b"<<<<<<< ours\nb\n=======\n>>>>>>> theirs\n", std::slice::from_ref(&gap));
+        check(b">>>>>>> x\n=======\n<<<<<<< y\n", &[]);
     }
 }

@@ -140,10 +140,33 @@ async fn conflicts_name_files_and_lines() {
         let MergeOutcome::Conflict { files } = outcome else { panic!("{outcome:?}") };
         assert_eq!(files[0].path.to_string(), "a.txt");
         assert_eq!(files[0].kinds, ["CONFLICT (contents)"]);
-        assert_eq!(files[0].ranges, [LineRange { first: 2, last: 6 }]);
+        assert_eq!(files[0].ranges, [LineRange { first: 2, last: 2 }]);
     }
     assert_eq!(bench.rev("main"), before);
     assert_eq!(bench.git(["status", "--porcelain"]), "");
+}
+
+#[tokio::test]
+async fn conflicts_are_told_in_lines_of_the_branch_s_own_file() {
+    let bench = Bench::new();
+    let text = |change: &[(usize, &str)]| -> String {
+        let line = |n| {
+            change.iter().find(|(at, _)| *at == n).map_or(format!("line {n}\n"), |(_, t)| (*t).to_owned())
+        };
+        (1..=30).map(line).collect()
+    };
+    bench.write("long.txt", &text(&[]));
+    bench.git(["add", "long.txt"]);
+    bench.git(["commit", "-q", "-m", "long"]);
+    let manager = bench.manager().await;
+    let theirs = text(&[(10, "own ten\nand more\n"), (20, "")]);
+    let worktree = work(&bench, &manager, "agent-a", &[("long.txt", &theirs)]).await;
+    // Lines that the target alone added move nothing; a line that the branch took away has its gap named.
+    bench.write("long.txt", &text(&[(2, "new\nnew\nnew\n"), (10, "main ten\n"), (20, "main twenty\n")]));
+    bench.git(["commit", "-q", "-am", "main"]);
+    let outcome = manager.merge(&into_main(&worktree, Strategy::default()), None).await.unwrap();
+    let MergeOutcome::Conflict { files } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(files[0].ranges, [LineRange { first: 10, last: 11 }, LineRange { first: 21, last: 21 }]);
 }
 
 #[tokio::test]
