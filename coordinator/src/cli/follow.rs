@@ -39,6 +39,9 @@ const STILL_WORKING: Duration = Duration::from_secs(60);
 const BUSY: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_secs(1);
 
+/// How long who leaves waits for the server to have heard of the stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
 /// After a resize the terminal gets this long to settle.
 const RESIZE_REST: Duration = Duration::from_millis(50);
 
@@ -183,11 +186,13 @@ impl Follower<'_> {
                 typed = typed(self.keyboard.as_mut()) => {
                     if self.typed(typed) {
                         self.say([summary::left(self.session_id)]);
+                        self.deliver_stop().await;
                         return Ok(Ending::Left { exit: 0 });
                     }
                 }
                 signal = signals.next() => {
                     if let Some(ending) = self.signalled(signal).await {
+                        self.deliver_stop().await;
                         return Ok(ending);
                     }
                 }
@@ -503,6 +508,21 @@ impl Follower<'_> {
             Called::Ended(Err(error)) => return Err(error),
         }
         Ok(None)
+    }
+
+    /// Whoever leaves after ^C must not take the stop along: it goes on in the server, so it has to get there.
+    async fn deliver_stop(&mut self) {
+        if !self.interrupted {
+            return;
+        }
+        let delivered = async {
+            while let Some(called) = self.calls.join_next().await {
+                if matches!(called, Ok(Called::Stopped(_))) {
+                    return;
+                }
+            }
+        };
+        let _in_time = tokio::time::timeout(STOP_PATIENCE, delivered).await;
     }
 
     async fn signalled(&mut self, signal: super::signals::Signal) -> Option<Ending> {
