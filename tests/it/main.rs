@@ -15,3 +15,7 @@ mod processes;
 mod repositories;
 mod waiting;
 
+mod api;
+mod cli;
+mod demo;
+mod real;
