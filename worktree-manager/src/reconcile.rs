@@ -2,8 +2,9 @@
 //! asks git only about worktrees it would remove.
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ use crate::merge::{MergeError, SCRATCH_PREFIX};
 use crate::name::{AgentId, BranchName};
 use crate::record::{Phase, RecordError};
 use crate::removal::{Force, KeepReason, Removal, RemoveError, remove_directory};
-use crate::snapshot::INDEX_PREFIX;
+use crate::snapshot::{indexes_dir, indexes_of};
 use crate::types::RepoPath;
 
 /// What [`Manager::reconcile`] or [`Manager::gc`] did.
@@ -210,20 +211,27 @@ impl Manager {
         Ok(())
     }
 
-    /// Copies of indexes that a killed snapshot left in worktrees nobody owns now.
+    /// Copies of indexes that a killed snapshot left: those of worktrees nobody owns now, and old ones
+    /// of other trees, which have no owner to ask.
     fn sweep_temporary_indexes(&self) {
-        let worktrees = self.list().unwrap_or_default();
-        for worktree in worktrees {
-            let Ok(_ownership) = Ownership::try_acquire(&worktree.git_dir) else {
-                continue;
-            };
-            let entries = std::fs::read_dir(&worktree.git_dir);
-            for entry in entries.into_iter().flatten().flatten() {
-                let name = entry.file_name();
-                if name.as_bytes().starts_with(INDEX_PREFIX.as_bytes()) {
-                    let path = entry.path();
-                    // One that cannot be removed does no harm but its size.
-                    drop(std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path)));
+        let common = self.repository().common_dir();
+        let mut ours = std::collections::HashSet::new();
+        for worktree in self.list().unwrap_or_default() {
+            let dir = indexes_of(common, &worktree.git_dir);
+            if dir.is_dir()
+                && let Ok(_ownership) = Ownership::try_acquire(&worktree.git_dir)
+            {
+                remove_entries(&dir, |_| true);
+            }
+            ours.insert(dir);
+        }
+        for tree in std::fs::read_dir(indexes_dir(common)).into_iter().flatten().flatten() {
+            if !ours.contains(&tree.path()) {
+                let unused = is_old(&tree);
+                remove_entries(&tree.path(), is_old);
+                if unused {
+                    // Goes when it is empty; whoever needs it makes it again.
+                    drop(std::fs::remove_dir(tree.path()));
                 }
             }
         }
@@ -256,6 +264,22 @@ impl Report {
     fn removed(&mut self, path: &Path, what: Leftover, bytes: u64) {
         self.bytes += bytes;
         self.removed.push(Swept { path: path.into(), what });
+    }
+}
+
+/// Unchanged for a day. By its inode: a copy of an index has that one's time of modification.
+fn is_old(entry: &std::fs::DirEntry) -> bool {
+    const OLD: Duration = Duration::from_secs(24 * 60 * 60);
+    let changed = entry.metadata().ok().and_then(|meta| u64::try_from(meta.ctime()).ok());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    changed.is_some_and(|at| now.saturating_sub(Duration::from_secs(at)) > OLD)
+}
+
+/// One that cannot be removed does no harm but its size.
+fn remove_entries(dir: &Path, wanted: impl Fn(&std::fs::DirEntry) -> bool) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten().filter(wanted) {
+        let path = entry.path();
+        drop(std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path)));
     }
 }
 

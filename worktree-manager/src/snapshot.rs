@@ -6,8 +6,9 @@
 //! `stage0` to `stage3`. Two facts for users: `git log --all` shows these refs, and `git gc` keeps
 //! what they reach.
 
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::io::{Error, ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -81,6 +82,9 @@ pub enum SnapshotError {
     /// git refused.
     #[error(transparent)]
     Git(#[from] GitError),
+    /// The copying thread ended early.
+    #[error("copying the index was interrupted")]
+    Interrupted(#[source] tokio::task::JoinError),
     /// The copy of the index failed.
     #[error("cannot copy the index in {}", path.display())]
     Index {
@@ -129,8 +133,22 @@ fn numbers(existing: &[u32]) -> String {
 pub(crate) const SWARM_NAME: &str = "swarm";
 pub(crate) const SWARM_EMAIL: &str = "swarm@localhost";
 
-/// Names of temporary indexes in a worktree's git directory.
-pub(crate) const INDEX_PREFIX: &str = "swarm-index-";
+/// Names of temporary indexes.
+const INDEX_PREFIX: &str = "swarm-index-";
+
+/// Git's own limit lies in this region; a file with holes costs a command nothing.
+const INDEX_LIMIT_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+
+/// Where temporary indexes of all trees of a repository are. Commands may write to a tree's git
+/// directory and could read or exchange them there; to this one they cannot write.
+pub(crate) fn indexes_dir(common_dir: &Path) -> PathBuf {
+    common_dir.join("swarm").join("indexes")
+}
+
+/// Those of one tree, so that what a killed process left can be told from what is in use.
+pub(crate) fn indexes_of(common_dir: &Path, git_dir: &Path) -> PathBuf {
+    indexes_dir(common_dir).join(git_dir.file_name().unwrap_or_default())
+}
 
 /// The state of a person's working tree as a commit that workers can start from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -175,7 +193,10 @@ pub(crate) struct Capture {
 
 /// Reads the tree into objects; neither index nor files change.
 pub(crate) async fn capture(tree: &Tree, file_limit: Option<u64>) -> Result<Capture, SnapshotError> {
-    let index_file = copy_index(&tree.git_dir)
+    let (git_dir, dir) = (tree.git_dir.clone(), indexes_of(&tree.common_dir, &tree.git_dir));
+    let index_file = tokio::task::spawn_blocking(move || copy_index(&git_dir, &dir))
+        .await
+        .map_err(SnapshotError::Interrupted)?
         .map_err(|source| SnapshotError::Index { path: tree.git_dir.clone(), source })?;
     let head = tree.head().await?;
     let status = tree.status(Submodules::HeadOnly).await?;
@@ -198,22 +219,30 @@ pub(crate) async fn capture(tree: &Tree, file_limit: Option<u64>) -> Result<Capt
     Ok(Capture { head, status, skipped, work, index, staged, index_file })
 }
 
-/// Copies the index with its time: git tells by it which entries may have changed unseen.
-fn copy_index(git_dir: &Path) -> std::io::Result<tempfile::TempPath> {
-    let copy = tempfile::Builder::new().prefix(INDEX_PREFIX).tempfile_in(git_dir)?;
+/// Copies the index with its time: git tells by it which entries may have changed unseen. Anything
+/// but a plain file in its place (a link to a file that commands cannot read, a pipe) is refused.
+fn copy_index(git_dir: &Path, dir: &Path) -> std::io::Result<tempfile::TempPath> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let copy = tempfile::Builder::new().prefix(INDEX_PREFIX).tempfile_in(dir)?;
     let index = git_dir.join("index");
-    match std::fs::File::open(&index) {
-        Ok(mut source) => {
-            let mut target = copy.as_file();
-            std::io::copy(&mut source, &mut target)?;
-            target.set_modified(source.metadata()?.modified()?)?;
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // git takes a missing file for an empty index, but not an empty file.
-            std::fs::remove_file(copy.path())?;
-        }
-        Err(error) => return Err(error),
+    let Some(source) = crate::beneath::plain_file(&index)? else {
+        return match index.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // git takes a missing file for an empty index, but not an empty file.
+                std::fs::remove_file(copy.path())?;
+                Ok(copy.into_temp_path())
+            }
+            _ => Err(Error::other("`index` is no plain file; remove it and run `git reset`")),
+        };
+    };
+    let modified = source.metadata()?.modified()?;
+    let mut target = copy.as_file();
+    if source.metadata()?.len() > INDEX_LIMIT_BYTES
+        || std::io::copy(&mut source.take(INDEX_LIMIT_BYTES + 1), &mut target)? > INDEX_LIMIT_BYTES
+    {
+        return Err(Error::other(format!("`index` has more than {INDEX_LIMIT_BYTES} bytes")));
     }
+    target.set_modified(modified)?;
     Ok(copy.into_temp_path())
 }
 
@@ -221,7 +250,7 @@ async fn index_tree(
     tree: &Tree,
     index_file: &Path,
     status: &[StatusEntry],
-) -> Result<(CommitId, bool), GitError> {
+) -> Result<(CommitId, bool), SnapshotError> {
     let unmerged = status.iter().any(|e| e.kind == ChangeKind::Unmerged);
     if !unmerged {
         let write = tree.write(["write-tree"]).env("GIT_INDEX_FILE", index_file);
@@ -235,12 +264,10 @@ async fn index_tree(
         input.extend_from_slice(line.path.as_bytes());
         input.push(0);
     }
-    let stages = tempfile::Builder::new().prefix(INDEX_PREFIX).tempdir_in(&tree.git_dir);
-    let stages = match stages {
-        Ok(dir) => dir,
-        Err(source) => {
-            return Err(GitError::Start { program: tree.git_dir.clone(), source });
-        }
+    let dir = indexes_of(&tree.common_dir, &tree.git_dir);
+    let stages = match tempfile::Builder::new().prefix(INDEX_PREFIX).tempdir_in(&dir) {
+        Ok(stages) => stages,
+        Err(source) => return Err(SnapshotError::Index { path: dir, source }),
     };
     let file = stages.path().join("index");
     tree.write(["update-index", "-z", "--index-info"]).env("GIT_INDEX_FILE", &file).stdin(input).ok().await?;

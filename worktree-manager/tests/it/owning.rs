@@ -3,7 +3,7 @@ use std::path::Path;
 
 use worktree_manager::{
     Advance, AdvanceError, CommitOutcome, CommitRequest, Identity, LockError, MigrateError, Operation,
-    OwnError, OwnWorktree, QUARANTINE_DIR, SkipReason, silent,
+    OwnError, OwnWorktree, QUARANTINE_DIR, SkipReason, SnapshotError, StoreError, silent,
 };
 
 use crate::support::{
@@ -504,4 +504,63 @@ async fn an_object_over_the_limit_is_refused_by_its_size() {
     assert!(error.to_string().contains("abcccc"), "{error}");
     let staged = std::fs::read_dir(bench.repo.join(".git/objects")).unwrap();
     assert!(!staged.flatten().any(|e| e.file_name().to_string_lossy().starts_with("tmp_objdir")));
+}
+
+#[tokio::test]
+async fn an_index_that_is_no_plain_file_is_not_read() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let own = own(&manager, &worktree).await;
+    write(&worktree.path, "a.txt", "changed\n");
+    let index = worktree.git_dir.join("index");
+    let kept = worktree.git_dir.join("kept");
+    std::fs::rename(&index, &kept).unwrap();
+    let secret = bench.dir.path().join("secret");
+    std::fs::write(&secret, "not for commands").unwrap();
+    let names = || {
+        let entries = std::fs::read_dir(&worktree.git_dir).unwrap();
+        entries.map(|e| e.unwrap().file_name()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let check = async || {
+        let before = names();
+        // The runtime has one thread: if that waited, so would the limit.
+        let limit = std::time::Duration::from_secs(20);
+        let result = tokio::time::timeout(limit, own.snapshot()).await.unwrap();
+        let error = result.unwrap_err();
+        let StoreError::Snapshot(SnapshotError::Index { source, .. }) = &error else { panic!("{error:?}") };
+        assert!(source.to_string().contains("no plain file"), "{source}");
+        assert_eq!(names(), before);
+        let copies = bench.repo.join(".git/swarm/indexes").join(worktree.git_dir.file_name().unwrap());
+        assert_eq!(std::fs::read_dir(&copies).unwrap().count(), 0);
+        let mode = copies.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        std::fs::remove_file(&index).unwrap();
+    };
+    std::os::unix::fs::symlink(&secret, &index).unwrap();
+    check().await;
+    std::os::unix::fs::symlink(bench.dir.path().join("nothing"), &index).unwrap();
+    check().await;
+    assert!(!bench.dir.path().join("nothing").exists());
+    nix::unistd::mkfifo(&index, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    check().await;
+    std::fs::rename(&kept, &index).unwrap();
+    own.snapshot().await.unwrap();
+    assert!(names().iter().all(|n| !n.to_string_lossy().starts_with("swarm-index-")));
+}
+
+#[tokio::test]
+async fn copies_of_indexes_that_a_killed_process_left_are_swept() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let copies = bench.repo.join(".git/swarm/indexes").join(worktree.git_dir.file_name().unwrap());
+    write(&copies, "swarm-index-left", "x");
+    write(&copies, "swarm-index-stages/index", "x");
+    let owner = own(&manager, &worktree).await;
+    manager.reconcile().await.unwrap();
+    assert_eq!(std::fs::read_dir(&copies).unwrap().count(), 2);
+    drop(owner);
+    manager.reconcile().await.unwrap();
+    assert_eq!(std::fs::read_dir(&copies).unwrap().count(), 0);
 }
