@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use integration_tests::{
     ModelServer, Reply, SwarmHome, TestRepo, eventually,
-    model_server::{Block, Outcome, Request},
+    model_server::Request,
     until,
     wait::{LATER, SOON},
     when,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::rig::{
     COORDINATE, NOTICED, Rig, Task, agent, assert_each_once, bash, call, entries, id_of, path_of, prompt,
-    reporter, spawned, write,
+    reporter, write,
 };
 
 /// The steps of a worker's last entry, as `swarm explain` tells them: step, request, whether a reason is given.

@@ -18,6 +18,7 @@ use crate::rig::{
 struct Chance(AtomicU64);
 
 impl Chance {
+    #[expect(clippy::print_stderr, reason = "what a failed run is repeated with")]
     fn new() -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = now.map_or(7, |now| now.as_nanos() as u64) | 1;

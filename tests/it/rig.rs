@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-pub(crate) use self::entries::{Entry, assert_each_once, entries, spawned};
+pub(crate) use self::entries::{assert_each_once, entries, spawned};
 
 /// What a coordinator's first user message holds; no worker's does.
 pub(crate) const COORDINATE: &str = "coordinate the work";
@@ -70,7 +70,10 @@ impl Rig {
     /// Kills the server alone.
     pub(crate) async fn kill_server(&mut self) {
         self.home.kill_server().await;
-        self.server = None;
+        // Its first thread may be gone before the others, which still hold its locks: it is waited for.
+        if let Some(server) = self.server.take() {
+            server.finish().await;
+        }
     }
 
     pub(crate) async fn restart_killed(&mut self) {
@@ -184,7 +187,7 @@ impl Rig {
     pub(crate) fn worker_process(&self, worker: &Value) -> Option<Process> {
         let id = id_of(worker);
         let of_worker = self.home.processes_named(&format!("/{id}"));
-        of_worker.into_iter().find(|process| is_worker(process))
+        of_worker.into_iter().find(is_worker)
     }
 
     /// Workers' own processes that run now.
