@@ -96,29 +96,23 @@ impl RuleSet {
         self.deny.iter().filter(any).any(|entry| entry.pattern.covers_tool(tool))
     }
 
-    /// Absolute globs of what may not be read, for a sandbox that hides it from recursive readers.
-    pub fn denied_read_globs(&self, home: &Path, worktree: &Path) -> Vec<String> {
-        self.deny
-            .iter()
-            .filter(|entry| entry.pattern.covers_tool("Read"))
-            .filter_map(|entry| match &entry.pattern.specifier {
-                Specifier::Path(pattern) => Some(pattern.absolute_globs(entry.anchors(home, worktree))),
-                _ => None,
-            })
-            .flatten()
-            .collect()
-    }
-
     /// Whether a deny rule covers reading this absolute path: for tools that list or search many files.
     /// Both the path and what it leads to have to be asked.
     pub fn denies_read(&self, path: &Path, home: &Path, worktree: &Path) -> bool {
-        self.deny.iter().filter(|entry| entry.pattern.covers_tool("Read")).any(|entry| {
-            match &entry.pattern.specifier {
-                Specifier::Any => true,
-                Specifier::Path(pattern) => pattern.matches(path, entry.anchors(home, worktree)),
-                _ => false,
-            }
+        self.read_denials().any(|entry| match &entry.pattern.specifier {
+            Specifier::Any => true,
+            Specifier::Path(pattern) => pattern.matches(path, entry.anchors(home, worktree)),
+            _ => false,
         })
+    }
+
+    /// Whether some deny rule is about reading at all.
+    pub fn has_read_denials(&self) -> bool {
+        self.read_denials().next().is_some()
+    }
+
+    fn read_denials(&self) -> impl Iterator<Item = &Entry> {
+        self.deny.iter().filter(|entry| entry.pattern.covers_tool("Read"))
     }
 
     pub(crate) fn list(&self, behavior: RuleBehavior) -> &[Entry] {

@@ -72,7 +72,7 @@ pub struct SandboxState {
     pub auto_allow: bool,
     /// It grants no write at all.
     pub is_read_only: bool,
-    /// Files named by `Read` deny rules are hidden in it ([`RuleSet::denied_read_globs`]).
+    /// Files named by `Read` deny rules are hidden in it.
     pub hides_denied: bool,
 }
 

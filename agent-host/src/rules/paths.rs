@@ -134,15 +134,6 @@ impl PathPattern {
         })
     }
 
-    /// Absolute globs, for a sandbox that hides what they name.
-    pub(crate) fn absolute_globs(&self, anchors: Anchors<'_>) -> Vec<String> {
-        let depth = if self.any_depth { "/**/" } else { "/" };
-        let base = |base: PathBuf| {
-            format!("{}{depth}{}", base.display().to_string().trim_end_matches('/'), self.glob)
-        };
-        self.bases(anchors).into_iter().map(base).collect()
-    }
-
     /// The one path it names, when it has no wildcard.
     pub(crate) fn literal(&self) -> Option<&str> {
         (!self.glob.contains(['*', '?', '[', '{'])).then_some(self.glob.as_str())
@@ -175,7 +166,7 @@ fn compile(glob: &str, any_depth: bool, folded: bool) -> Result<GlobSet, PathPat
     let mut set = GlobSetBuilder::new();
     let head = if any_depth { "**/" } else { "" };
     let mut globs = vec![format!("{head}{glob}")];
-    if !glob.ends_with("**") {
+    if glob != "**" && !glob.ends_with("/**") {
         globs.push(format!("{head}{glob}/**"));
     } else if let Some(directory) = glob.strip_suffix("/**")
         && folded

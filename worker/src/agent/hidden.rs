@@ -5,46 +5,111 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use agent_host::RuleSet;
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use agent_host::{DiskPaths, PathResolver as _, RuleSet};
 use swarm_protocol::permission::Rule;
 
-/// Globs over absolute paths.
+/// The rules, asked about every path that a file tool comes to.
 pub(crate) struct Hidden {
     home: PathBuf,
     worktree: PathBuf,
-    set: RwLock<(RuleSet, GlobSet)>,
+    rules: RwLock<RuleSet>,
 }
 
 impl Hidden {
     pub(crate) fn new(rules: RuleSet, home: PathBuf, worktree: PathBuf) -> Self {
-        let set = compile(&rules, &home, &worktree);
-        Self { set: RwLock::new((rules, set)), home, worktree }
+        Self { rules: RwLock::new(rules), home, worktree }
     }
 
+    /// A rule that does not parse hides nothing; the gate says so.
     pub(crate) fn add(&self, rule: &Rule) {
-        let mut set = self.set.write().unwrap_or_else(PoisonError::into_inner);
-        if set.0.add(rule.clone()).is_ok() {
-            set.1 = compile(&set.0, &self.home, &self.worktree);
-        }
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        drop(rules.add(rule.clone()));
     }
 
+    /// Both the path as written and where it leads have to be free; what leads nobody knows where is hidden.
     pub(crate) fn is_visible(&self, path: &Path) -> bool {
-        let set = self.set.read().unwrap_or_else(PoisonError::into_inner);
-        set.1.is_empty() || !path.ancestors().any(|path| set.1.is_match(path))
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        if !rules.has_read_denials() {
+            return true;
+        }
+        let denies = |path: &Path| rules.denies_read(path, &self.home, &self.worktree);
+        !denies(path) && DiskPaths.resolve(path).is_some_and(|real| real == path || !denies(&real))
     }
 }
 
-/// A glob that does not compile cannot hide anything here; the gate still matches its rule.
-fn compile(rules: &RuleSet, home: &Path, worktree: &Path) -> GlobSet {
-    let mut set = GlobSetBuilder::new();
-    for glob in rules.denied_read_globs(home, worktree) {
-        match GlobBuilder::new(&glob).literal_separator(true).build() {
-            Ok(glob) => {
-                set.add(glob);
-            }
-            Err(error) => tracing::warn!(%error, "a deny rule hides nothing from searches"),
-        }
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use swarm_protocol::permission::{RuleBehavior, RuleOrigin};
+
+    use super::*;
+
+    fn hidden(worktree: &Path, rules: &[&str]) -> Hidden {
+        let rules = rules.iter().map(|text| Rule {
+            behavior: RuleBehavior::Deny,
+            text: (*text).to_owned(),
+            origin: RuleOrigin {
+                level: "project".to_owned(),
+                file: None,
+                line: None,
+                anchor: Some("/project".to_owned()),
+            },
+        });
+        Hidden::new(RuleSet::new(rules).unwrap(), "/home/me".into(), worktree.to_owned())
     }
-    set.build().unwrap_or_default()
+
+    #[test]
+    fn rules_hide_in_any_case_and_through_any_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let worktree = dir.path().canonicalize().unwrap().join("tree[1] {a,b}");
+        for name in ["Secrets/deep", "sub/secrets", "open"] {
+            fs::create_dir_all(worktree.join(name)).unwrap();
+            fs::write(worktree.join(name).join("file"), "").unwrap();
+        }
+        symlink(".", worktree.join("x")).unwrap();
+        symlink("Secrets/deep", worktree.join("alias")).unwrap();
+        symlink("loop", worktree.join("loop")).unwrap();
+        let check = |rule: &str, seen: &[&str], unseen: &[&str]| {
+            let hidden = hidden(&worktree, &[rule]);
+            for path in seen {
+                assert!(hidden.is_visible(&worktree.join(path)), "{rule} {path}");
+            }
+            for path in unseen {
+                assert!(!hidden.is_visible(&worktree.join(path)), "{rule} {path}");
+            }
+        };
+        check(
+            "Read(Secrets/**)",
+            &["open/file", "x/open/file", "new"],
+            &[
+                "Secrets",
+                "Secrets/deep/file",
+                "SECRETS/y",
+                "sub/secrets/file",
+                "x/Secrets/deep",
+                "alias/file",
+                "loop",
+            ],
+        );
+        check(
+            "Read(/secrets/**)",
+            &["open", "sub/secrets/file"],
+            &["Secrets/deep/file", "x/secrets", "x/x/Secrets/deep/file", "alias"],
+        );
+        check("Read(Secrets)", &["open/file"], &["x/x/Secrets/deep/file"]);
+        check("Read(sec**)", &["open/file"], &["Secrets/deep/file"]);
+        check("Bash(cat *)", &["Secrets/deep/file", "loop"], &[]);
+    }
+
+    #[test]
+    fn a_rule_that_comes_later_hides_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let worktree = dir.path().canonicalize().unwrap();
+        let hidden = hidden(&worktree, &[]);
+        assert!(hidden.is_visible(&worktree.join(".env")));
+        let origin = RuleOrigin { level: "session".to_owned(), file: None, line: None, anchor: None };
+        hidden.add(&Rule { behavior: RuleBehavior::Deny, text: "Read(.ENV)".to_owned(), origin });
+        assert!(!hidden.is_visible(&worktree.join(".env")));
+    }
 }

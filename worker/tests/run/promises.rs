@@ -448,3 +448,37 @@ async fn a_run_ends_without_its_server() {
     assert_eq!(status.unwrap().unwrap().code(), Some(0));
     assert!(std::fs::read_to_string(transcript).unwrap().contains("\"run_ended\""));
 }
+
+#[tokio::test]
+async fn a_deny_rule_hides_files_from_searches() {
+    let mut rig = Rig::new().await;
+    let mut rule = allow_bash();
+    rule.behavior = RuleBehavior::Deny;
+    rule.text = "Read(Secrets/**)".to_owned();
+    rig.launch.rules.push(rule);
+    let secrets = rig.worktree().join("Secrets");
+    std::fs::create_dir(&secrets).unwrap();
+    std::fs::write(secrets.join("key.txt"), "zebra\n").unwrap();
+    std::fs::write(rig.worktree().join("b.txt"), "zebra\n").unwrap();
+    std::os::unix::fs::symlink(".", rig.worktree().join("x")).unwrap();
+    rig.model.will([
+        say("").call("t1", "Grep", json!({"pattern": "zebra"})).call(
+            "t2",
+            "Glob",
+            json!({"pattern": "*.txt"}),
+        ),
+        say("").call("t3", "Grep", json!({"pattern": "zebra", "path": "x"})).call(
+            "t4",
+            "Grep",
+            json!({"pattern": "zebra", "path": "x/Secrets"}),
+        ),
+        say("Done."),
+    ]);
+    let running = rig.start().await;
+    rig.end(running).await;
+    let requests = rig.model.requests();
+    for request in &requests[1..3] {
+        let results = results(request);
+        assert!(results.contains("b.txt") && !results.contains("key.txt"), "{results}");
+    }
+}
