@@ -1,6 +1,9 @@
 //! Which arguments of well-known programs are files.
 
-use crate::bash::{PlainCommand, Word, base_name};
+use crate::{
+    bash::{PlainCommand, Word, base_name},
+    dangerous::{Subcommand, subcommand},
+};
 
 /// What a program does with the files it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +70,22 @@ const TEXT: [&str; 14] = [
     "echo", "printf", "true", "false", "pwd", "date", "sleep", "seq", "export", "unset", "whoami", "uname",
     "id", "git",
 ];
+/// Subcommands of git that print what files hold, now or in a commit.
+const GIT_READERS: [&str; 13] = [
+    "annotate",
+    "archive",
+    "blame",
+    "cat-file",
+    "diff",
+    "diff-files",
+    "diff-index",
+    "diff-tree",
+    "grep",
+    "hash-object",
+    "log",
+    "show",
+    "whatchanged",
+];
 /// The first operand of these is a pattern or a script, unless `-e` or `-f` gives it.
 const PATTERN_FIRST: [&str; 9] = ["grep", "egrep", "fgrep", "rg", "ag", "awk", "sed", "jq", "fd"];
 
@@ -84,7 +103,9 @@ pub(crate) fn file_use(command: &PlainCommand) -> FileUse {
     {
         return FileUse::Writes;
     }
-    if TEXT.contains(&program) {
+    if git_reader(command).is_some() {
+        FileUse::Reads
+    } else if TEXT.contains(&program) {
         FileUse::None
     } else if READERS.contains(&program) {
         FileUse::Reads
@@ -98,6 +119,11 @@ pub(crate) fn file_use(command: &PlainCommand) -> FileUse {
 /// The arguments that are, or may be, files.
 pub(crate) fn file_args(command: &PlainCommand) -> Vec<Word> {
     let Some(program) = command.program().map(base_name) else { return Vec::new() };
+    if let Some(git) = git_reader(command) {
+        let (mut files, tree_paths) = git.files();
+        files.extend(tree_paths);
+        return files.iter().map(|word| git.from_its_directory(word)).collect();
+    }
     let args = command.argv.get(1..).unwrap_or_default();
     let mut skip_first = PATTERN_FIRST.contains(&program)
         && !args.iter().any(|word| {
@@ -137,10 +163,131 @@ pub(crate) fn file_args(command: &PlainCommand) -> Vec<Word> {
     files
 }
 
+/// Files that the command names from the top of the repository: `git show HEAD:a/b`.
+pub(crate) fn tree_paths(command: &PlainCommand) -> Vec<Word> {
+    git_reader(command).map(|git| git.files().1).unwrap_or_default()
+}
+
+/// Whether it prints objects by names that do not tell which file they are of.
+pub(crate) fn prints_any_object(command: &PlainCommand) -> bool {
+    git_reader(command).is_some_and(|git| {
+        let only_facts = |word: &Word| matches!(word.text(), Some("-t" | "-s" | "-e" | "--batch-check"));
+        git.name == "cat-file" && !git.args.iter().any(only_facts) && git.files().1.is_empty()
+    })
+}
+
+/// A call of git that prints what files hold.
+struct GitReader<'a> {
+    name: &'a str,
+    args: &'a [Word],
+    /// Values of `-C`.
+    directories: Vec<&'a Word>,
+}
+
+fn git_reader(command: &PlainCommand) -> Option<GitReader<'_>> {
+    let Subcommand::At(at) = subcommand(command) else { return None };
+    let name = command.argv[at].text()?;
+    if command.program().map(base_name) != Some("git") || !GIT_READERS.contains(&name) {
+        return None;
+    }
+    let globals = &command.argv[1..at];
+    let directories =
+        globals.windows(2).filter(|pair| pair[0].text() == Some("-C")).map(|pair| &pair[1]).collect();
+    Some(GitReader { name, args: &command.argv[at + 1..], directories })
+}
+
+impl GitReader<'_> {
+    /// Its operands, each of which may be a file; and the paths inside of them: `rev:path`, `:(magic)path`,
+    /// `-L1,2:path`.
+    fn files(&self) -> (Vec<Word>, Vec<Word>) {
+        let gives_pattern =
+            |word: &Word| word.text().is_some_and(|text| text.starts_with("-e") || text.starts_with("-f"));
+        let mut skip = self.name == "grep" && !self.args.iter().any(gives_pattern);
+        let (mut files, mut inner) = (Vec::new(), Vec::new());
+        let mut only_operands = false;
+        for word in self.args {
+            let Some(text) = word.text() else {
+                if !std::mem::take(&mut skip) {
+                    files.push(word.clone());
+                }
+                continue;
+            };
+            match text {
+                "--" if !only_operands => only_operands = true,
+                "-e" if self.name == "grep" && !only_operands => skip = true,
+                _ if !only_operands && text.starts_with('-') => {
+                    let value = match self.name {
+                        "grep" => text.strip_prefix("-f"),
+                        "log" | "show" | "blame" | "annotate" => text.strip_prefix("-L"),
+                        _ => None,
+                    };
+                    let value = value.or_else(|| text.strip_prefix("--contents="));
+                    let value = value.filter(|value| !value.is_empty());
+                    files.extend(value.map(Word::literal));
+                    inner.extend(value.into_iter().flat_map(behind_colons));
+                }
+                _ if std::mem::take(&mut skip) => {}
+                _ => {
+                    let mut file = word.clone();
+                    // Git has wildcards of its own, which quotes do not take away.
+                    file.glob |= has_wildcard(text);
+                    files.push(file);
+                    inner.extend(behind_colons(text));
+                }
+            }
+        }
+        (files, inner)
+    }
+
+    /// The word as seen from where `-C` leads.
+    fn from_its_directory(&self, word: &Word) -> Word {
+        let Some(text) = word.text() else { return word.clone() };
+        if self.directories.is_empty() || text.starts_with('/') || word.tilde {
+            return word.clone();
+        }
+        let mut path = std::path::PathBuf::new();
+        let mut tilde = false;
+        for directory in &self.directories {
+            let Some(text) = directory.text() else { return Word::unknown() };
+            tilde = directory.tilde || (tilde && !text.starts_with('/'));
+            if directory.tilde {
+                path.clear();
+            }
+            path.push(text);
+        }
+        let mut from_there = Word::literal(path.join(text).to_string_lossy());
+        (from_there.glob, from_there.tilde) = (word.glob, tilde);
+        from_there
+    }
+}
+
+fn has_wildcard(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// What may be a path in `rev:path`, `:0:path`, `:(icase)path`, `:/path`.
+fn behind_colons(text: &str) -> impl Iterator<Item = Word> {
+    text.match_indices(':').filter_map(|(at, _)| {
+        let rest = &text[at + 1..];
+        let rest =
+            rest.strip_prefix('(').and_then(|magic| magic.split_once(')')).map_or(rest, |(_, rest)| rest);
+        let rest = rest.trim_start_matches('/');
+        (!rest.is_empty()).then(|| {
+            let mut path = Word::literal(rest);
+            path.glob = has_wildcard(rest);
+            path
+        })
+    })
+}
+
 /// Whether the command walks the directories it is given.
 pub(crate) fn walks_directories(command: &PlainCommand) -> bool {
     let Some(program) = command.program().map(base_name) else { return false };
     match program {
+        "git" => git_reader(command).is_some_and(|git| {
+            let no_index = |word: &Word| word.text() == Some("--no-index");
+            git.name == "grep" || (git.name == "diff" && git.args.iter().any(no_index))
+        }),
         "rg" | "ag" | "ack" | "tar" | "zip" | "rsync" => true,
         "grep" | "egrep" | "fgrep" | "cp" => command.argv.iter().any(|word| {
             word.text().is_some_and(|text| {

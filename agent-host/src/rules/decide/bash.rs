@@ -16,6 +16,7 @@ use crate::{
     bash::{self, Connector, Layer, Parsed, PlainCommand, RedirectOp, TooComplex, Word},
     dangerous::{DangerousForm, FormKind, Place, normalize},
     rules::{
+        Entry,
         command::{self, Breadth, Permit},
         file_args::{self, FileUse},
         grammar::Specifier,
@@ -83,6 +84,7 @@ impl Case<'_> {
             self.refusal_by_rule(RuleBehavior::Ask, &layers),
             self.file_refusal(&files, RuleBehavior::Ask),
             self.denied_files_below(&layers, cwds),
+            self.any_object(&layers),
         ];
         let refusals = || refusals.iter().flatten();
         if let Some(answer) =
@@ -225,6 +227,9 @@ impl Case<'_> {
                 file.is_certain = use_of != FileUse::Unknown;
                 files.push(file);
             }
+            let top = [self.ground.worktree.to_path_buf()];
+            let tree_paths = file_args::tree_paths(&layer.command);
+            files.extend(tree_paths.iter().map(|word| self.file(word, &top, false, false)));
         }
         files
     }
@@ -285,6 +290,19 @@ impl Case<'_> {
             }
         }
         None
+    }
+
+    /// An object of git that is named by its hash may be a denied file.
+    fn any_object(&self, layers: &[Layer]) -> Option<PermissionAnswer> {
+        if !layers.iter().any(|layer| file_args::prints_any_object(&layer.command)) {
+            return None;
+        }
+        let about_files = |entry: &&Entry| {
+            self.concerns(entry, Access::Read, RuleBehavior::Deny)
+                && matches!(entry.pattern.specifier, Specifier::Path(_))
+        };
+        let entry = self.rules.list(RuleBehavior::Deny).iter().find(about_files)?;
+        Some(PermissionAnswer::ask(DecidedBy::RuleMayMatch(entry.rule.clone()), None))
     }
 
     /// A recursive reader over a directory that holds a denied file, where no sandbox hides it.

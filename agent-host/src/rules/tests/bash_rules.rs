@@ -260,6 +260,83 @@ fn p29_p32_denied_files_and_recursive_readers() {
 }
 
 #[test]
+fn git_prints_no_denied_file() {
+    let rules = ["deny Read(.env)", "deny Read(/sub/key)", "allow Bash"];
+    // Whatever a sandbox hides stands in commits all the same.
+    let mut sandboxed = agent(&rules).sandboxed();
+    sandboxed.sandbox.hides_denied = false;
+    for agent in [agent(&rules), sandboxed, agent(&rules).mode(PermissionMode::BypassPermissions)] {
+        for command in [
+            "git show HEAD:.env",
+            "git show HEAD:./.env",
+            "git --no-pager show main:sub/.ENV",
+            "git show :.env",
+            "git show :0:.env",
+            "git show HEAD -- .env",
+            "git show HEAD~2:sub/key",
+            "cd docs && git show HEAD:sub/key",
+            "git diff --no-index /dev/null .env",
+            "git diff --no-index -- /dev/null .env",
+            "git diff HEAD .env",
+            "git diff HEAD~1:.env HEAD:.env",
+            "git cat-file -p HEAD:.env",
+            "git cat-file blob HEAD:.env",
+            "git grep KEY .env",
+            "git grep KEY HEAD -- .env",
+            "git grep -e KEY -- ':(icase).ENV'",
+            "git grep -f .env",
+            "git grep -f.env x",
+            "git blame .env",
+            "git blame HEAD -- .env",
+            "git blame --contents=.env a",
+            "git log -p -- .env",
+            "git log -L 1,9:.env",
+            "git log -L1,9:.env",
+            "git log -p -- :/sub/key",
+            "git -C sub diff --no-index /dev/null key",
+            "git -C /w -C sub blame key",
+            "git archive HEAD .env",
+            "git hash-object -w .env",
+            "/usr/bin/git show HEAD:.env",
+            "nice git show HEAD:.env | head",
+        ] {
+            agent.denies(command);
+        }
+        for command in [
+            "git show HEAD:$F",
+            "git show $X",
+            "git show HEAD -- '.e*'",
+            "git log -p -- ':(glob)**/.env*'",
+            "git -C $D blame x",
+            "git cat-file -p 4b825dc6",
+            "git cat-file --batch",
+            "git grep KEY",
+        ] {
+            agent.asks(command);
+        }
+    }
+    let agent = agent(&rules);
+    for command in [
+        "git status",
+        "git show HEAD",
+        "git show HEAD:key",
+        "git show HEAD:src/lib.rs",
+        "git log --format=%H:%s main..x -- src",
+        "git diff HEAD~1",
+        "git grep .env src",
+        "git grep -e .env src",
+        "git cat-file -t 4b825dc6",
+        "git commit -m .env",
+        "git add .env",
+        "echo HEAD:.env",
+    ] {
+        agent.allows(command);
+    }
+    super::agent(&[]).allows("git cat-file -p 4b825dc6");
+    super::agent(&["deny Edit(x)"]).allows("git cat-file -p 4b825dc6");
+}
+
+#[test]
 fn paths_that_cannot_be_told_ask_where_a_rule_speaks_of_paths() {
     let rules = ["deny Read(./.env)", "deny Edit(src/gen/**)", "allow Bash"];
     let open = agent(&rules);
