@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::fs::DirBuilderExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -79,7 +79,7 @@ impl Parts {
         let hidden = Arc::new(Hidden::new(rules.clone(), launch.home.clone(), root.clone()));
         let visible = {
             let hidden = hidden.clone();
-            Arc::new(move |path: &std::path::Path| hidden.is_visible(path))
+            Arc::new(move |path: &Path| hidden.is_visible(path))
         };
         let files = Arc::new(Files::new(root.clone(), launch.home.clone(), visible));
         let memory = load_memory(launch, root.clone()).await;
@@ -145,6 +145,7 @@ async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxRep
     let path =
         launch.environment.get("PATH").map(std::ffi::OsString::from).or_else(|| std::env::var_os("PATH"));
     system.readable.extend(path.iter().flat_map(|path| tool_chains(path, &launch.home)));
+    system.unreadable.extend(private_places(launch));
     let mut policy =
         SandboxPolicy::for_worktree(launch.spec.worktree.clone(), launch.temp_dir.clone(), system);
     policy.tier = sandbox.tier;
@@ -157,6 +158,18 @@ async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxRep
     policy.readable = vec![launch.git_common_dir.clone(), launch.results_dir.clone()];
     policy.network = if launch.limits.sandbox_network { Network::On } else { Network::Off };
     policy
+}
+
+/// The server's own places: its directory with token, journal and the worktrees of all workers, and that of
+/// its socket. What is this worker's own in there is named by the policy.
+fn private_places(launch: &WorkerLaunch) -> Vec<PathBuf> {
+    [&launch.server_file, &launch.socket]
+        .into_iter()
+        .filter_map(|file| file.parent())
+        // Not the root, should a path be that short.
+        .filter(|directory| directory.parent().is_some())
+        .map(Path::to_path_buf)
+        .collect()
 }
 
 async fn environment(launch: &WorkerLaunch, tree: Option<&Tree>) -> Environment {

@@ -95,8 +95,52 @@ const SYSTEM_UNREADABLE: &[&str] = &[
     "/etc/wpa_supplicant",
 ];
 
-const HOME_UNREADABLE: &[&str] =
-    &[".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
+/// Credentials in a home directory, whatever makes what is around them readable.
+const HOME_UNREADABLE: &[&str] = &[
+    ".aws",
+    ".azure",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".claude.json",
+    ".claude/.credentials.json",
+    ".config/Bitwarden CLI",
+    ".config/chromium",
+    ".config/containers/auth.json",
+    ".config/doctl",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/git/credentials",
+    ".config/glab-cli",
+    ".config/google-chrome",
+    ".config/hub",
+    ".config/op",
+    ".config/rclone",
+    ".config/sops",
+    ".docker/config.json",
+    ".fly",
+    ".gem/credentials",
+    ".git-credentials",
+    ".gnupg",
+    ".gradle/gradle.properties",
+    ".kube",
+    ".local/share/keyrings",
+    ".local/share/kwalletd",
+    ".m2/settings-security.xml",
+    ".m2/settings.xml",
+    ".mozilla",
+    ".netrc",
+    ".npmrc",
+    ".oci",
+    ".password-store",
+    ".pgpass",
+    ".pki",
+    ".pulumi/credentials.json",
+    ".pypirc",
+    ".ssh",
+    ".terraform.d/credentials.tfrc.json",
+    ".vault-token",
+    ".yarnrc.yml",
+];
 
 /// Devices a command may write to and send ioctls to.
 const WRITABLE_DEVICES: &[&str] =

@@ -482,3 +482,51 @@ async fn a_deny_rule_hides_files_from_searches() {
         assert!(results.contains("b.txt") && !results.contains("key.txt"), "{results}");
     }
 }
+
+#[tokio::test]
+async fn the_servers_directory_is_closed_but_for_what_is_the_workers() {
+    if std::env::var_os("SWARM_TEST_NO_SANDBOX").is_some() {
+        return;
+    }
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    let home = tempfile::tempdir().unwrap();
+    rig.launch.home = home.path().canonicalize().unwrap();
+    let root = rig.root();
+    assert!(rig.worktree().starts_with(&root) && rig.launch.server_file.starts_with(&root));
+    let put = |path: std::path::PathBuf, text: &str| {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let secrets = ["token", "journal.sqlite", "worktrees/other/file", "config.toml"];
+    for name in secrets {
+        put(root.join(name), "zebra");
+    }
+    let tool = root.join("bin/tool");
+    put(tool.clone(), "#!/bin/sh\necho tool runs\n");
+    std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    put(rig.launch.home.join(".local/share/keyrings/login"), "zebra");
+    put(rig.launch.home.join(".local/lib/x"), "library");
+    std::fs::create_dir(rig.launch.home.join(".local/bin")).unwrap();
+    let usual = std::env::var("PATH").unwrap();
+    let path = format!("{}/bin:{}/.local/bin:{usual}", root.display(), rig.launch.home.display());
+    rig.launch.environment.insert("PATH".to_owned(), path);
+    let steal = secrets.map(|name| format!("cat {}/{name}", root.display())).join("; ");
+    let steal =
+        format!("{steal}; ls {} ~/.local; cat ~/.local/share/keyrings/login; echo tried", root.display());
+    let work = "tool && cat a.txt ~/.local/lib/x && echo mine > own.txt && cat own.txt && echo x > $TMPDIR/x && git log --oneline";
+    rig.model.will([
+        say("").call("t1", "Bash", json!({"command": steal})),
+        say("").call("t2", "Bash", json!({"command": work})),
+        say("Done."),
+    ]);
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    let requests = rig.model.requests();
+    let stolen = results(&requests[1]);
+    assert!(!stolen.contains("zebra") && stolen.contains("tried"), "{stolen}");
+    assert_eq!(stolen.matches("ermission denied").count(), secrets.len() + 3, "{stolen}");
+    assert_eq!(end.commands[1].exit_code, Some(0), "{}", results(&requests[2]));
+    assert!(results(&requests[2]).contains("tool runs"));
+    assert_eq!(rig.on_branch("own.txt"), "mine");
+}
