@@ -21,7 +21,8 @@ use tokio::process::Command;
 /// How git is called. Cloned freely; the defaults suit a server.
 #[derive(Clone, Debug)]
 pub struct GitConfig {
-    /// The program, looked up in `PATH` when it has no slash.
+    /// The program, looked up in `PATH` when it has no slash. Entries of `PATH` that are relative or
+    /// lie in the tree a command works in are passed over, here and by git itself.
     pub program: PathBuf,
     /// Limit of a command that only reads.
     pub read_timeout: Duration,
@@ -139,6 +140,7 @@ pub(crate) struct Output {
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
     config: Arc<GitConfig>,
+    programs: Arc<Programs>,
 }
 
 const STDOUT_LIMIT_BYTES: usize = 512 * 1024 * 1024;
@@ -157,6 +159,10 @@ const KEPT_VARIABLES: [&str; 6] = [
     "GIT_SSL_CAINFO",
     "GIT_SSL_CAPATH",
 ];
+
+/// Those of them that name a file or directory.
+const NAMING_PATHS: [&str; 5] =
+    ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_EXEC_PATH", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH"];
 
 /// In force for every command. `core.fsync` with `batch` costs one flush a command and makes objects
 /// as durable as the refs that name them.
@@ -178,7 +184,8 @@ const ALWAYS: [(&str, &str); 13] = [
 
 impl Git {
     pub(crate) fn new(config: GitConfig) -> Self {
-        Self { config: Arc::new(config) }
+        let programs = Arc::new(Programs::new(&config));
+        Self { config: Arc::new(config), programs }
     }
 
     pub(crate) fn lock_patience(&self) -> LockPatience {
@@ -201,6 +208,83 @@ impl Git {
             neutral: Neutral::default(),
         }
     }
+}
+
+/// Where programs are looked for. The working directory of a command is an agent's tree, so neither
+/// git nor what git starts may be found relative to it or in it.
+#[derive(Debug)]
+struct Programs {
+    /// Places of git, the preferred one first.
+    git: Vec<Located>,
+    /// Entries of `PATH`.
+    entries: Vec<Located>,
+}
+
+/// An absolute path, and where it leads.
+#[derive(Debug)]
+struct Located {
+    path: PathBuf,
+    real: PathBuf,
+}
+
+impl Located {
+    fn new(path: PathBuf) -> Self {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        Self { path, real }
+    }
+
+    fn is_outside(&self, forbidden: &[PathBuf]) -> bool {
+        !forbidden.iter().any(|dir| self.path.starts_with(dir) || self.real.starts_with(dir))
+    }
+}
+
+/// Without a usable entry in `PATH`; an empty one would mean the working directory.
+const DEFAULT_PATH: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+
+impl Programs {
+    fn new(config: &GitConfig) -> Self {
+        let path = config.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, path)| path.clone());
+        let path = path.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+        let entries = absolute_entries(&path);
+        let name = &config.program;
+        let git = if name.as_os_str().as_bytes().contains(&b'/') {
+            // One that is named is wanted, wherever it is; but not relative to an agent's tree.
+            vec![std::path::absolute(name).unwrap_or_else(|_| name.clone())]
+        } else {
+            let places = entries.iter().map(|entry| entry.join(name));
+            places.filter(|place| is_executable(place)).collect()
+        };
+        let located = |paths: Vec<PathBuf>| paths.into_iter().map(Located::new).collect();
+        Self { git: located(git), entries: located(entries) }
+    }
+
+    /// The program and `PATH` for a command that works in `place`.
+    fn outside(&self, program: &Path, place: &Place) -> (Option<&Path>, OsString) {
+        let mut forbidden = Vec::new();
+        if let Place::Repo { git_dir, work_tree, .. } = place {
+            for dir in std::iter::once(git_dir).chain(work_tree) {
+                forbidden.extend(dir.canonicalize());
+                forbidden.push(dir.clone());
+            }
+        }
+        let named = program.as_os_str().as_bytes().contains(&b'/');
+        let git = self.git.iter().find(|git| named || git.is_outside(&forbidden));
+        let entries = self.entries.iter().filter(|entry| entry.is_outside(&forbidden));
+        let path = std::env::join_paths(entries.map(|entry| &entry.path)).unwrap_or_default();
+        (git.map(|git| &*git.path), path)
+    }
+}
+
+fn absolute_entries(path: &OsStr) -> Vec<PathBuf> {
+    let mut entries: Vec<_> = std::env::split_paths(path).filter(|entry| entry.is_absolute()).collect();
+    if entries.is_empty() {
+        entries = DEFAULT_PATH.map(PathBuf::from).into();
+    }
+    entries
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
 /// One command being put together.
@@ -272,7 +356,7 @@ impl GitCommand {
             Access::Write => self.git.config.write_timeout,
         };
         let input = self.stdin.take();
-        let mut command = self.build();
+        let mut command = self.build()?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let bytes = match input {
             None => {
@@ -336,13 +420,26 @@ impl GitCommand {
         })
     }
 
-    fn build(&self) -> Command {
-        let mut command = Command::new(&self.git.config.program);
-        for (key, _) in std::env::vars_os() {
-            let scrubbed =
-                key.as_bytes().starts_with(b"GIT_") && !KEPT_VARIABLES.iter().any(|kept| key == *kept);
-            if scrubbed {
+    fn build(&self) -> Result<Command, GitError> {
+        let program = &self.git.config.program;
+        let (found, path) = self.git.programs.outside(program, &self.place);
+        let found = found.ok_or_else(|| GitError::Start {
+            program: program.clone(),
+            source: std::io::ErrorKind::NotFound.into(),
+        })?;
+        let mut command = Command::new(found);
+        for (key, value) in std::env::vars_os() {
+            if !key.as_bytes().starts_with(b"GIT_") {
+                continue;
+            }
+            if !KEPT_VARIABLES.iter().any(|kept| key == *kept) {
                 command.env_remove(key);
+            } else if NAMING_PATHS.iter().any(|naming| key == *naming) && !value.is_empty() {
+                // Meant from where this process is, not from inside an agent's tree.
+                match std::path::absolute(&value) {
+                    Ok(absolute) => command.env(key, absolute),
+                    Err(_) => command.env_remove(key),
+                };
             }
         }
         command
@@ -381,9 +478,10 @@ impl GitCommand {
         }
         command.env("GIT_CONFIG_COUNT", count.to_string());
         command.envs(self.git.config.env.iter().map(|(k, v)| (k, v)));
+        command.env("PATH", if path.is_empty() { OsString::from("/usr/bin:/bin") } else { path });
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
         command.args(&self.args);
-        command
+        Ok(command)
     }
 }
 
@@ -544,6 +642,43 @@ mod tests {
         check("/a:b", "\"/a:b\"");
         check("/a\"b", "\"/a\\\"b\"");
         check("/a\nb", "\"/a\\012b\"");
+    }
+
+    #[tokio::test]
+    async fn programs_are_not_found_in_the_tree_of_a_command() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        let script = |at: PathBuf, text: &str| {
+            std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+            std::fs::write(&at, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        for at in ["tool", "bin/tool", "sub/bin/tool"] {
+            script(tree.join(at), "echo from the tree");
+        }
+        let good = dir.path().join("good");
+        script(good.join("tool"), "echo \"$PATH\"");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(tree.join("bin"), &link).unwrap();
+        let place = Place::Repo {
+            git_dir: dir.path().to_owned().join("git"),
+            common_dir: dir.path().to_owned(),
+            work_tree: Some(tree.clone()),
+        };
+        std::fs::create_dir(dir.path().join("git")).unwrap();
+        let git = |entries: &str| {
+            let env = vec![("PATH".into(), entries.into())];
+            Git::new(GitConfig { program: "tool".into(), env, ..GitConfig::default() })
+        };
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let all = [".", "", "bin", &text(&tree.join("bin")), &text(&link), &text(&good), "/bin"].join(":");
+        let out = git(&all).command(&place, Access::Read, ["x"]).ok().await.unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{}:/bin\n", text(&good)));
+        let none = [".", "", "bin", &text(&link)].join(":");
+        let error = git(&none).command(&place, Access::Read, ["x"]).ok().await.unwrap_err();
+        assert!(matches!(error, GitError::Start { .. }), "{error:?}");
+        assert_eq!(absolute_entries(OsStr::new("::.:bin")), DEFAULT_PATH.map(PathBuf::from));
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ mod beneath;
 mod commit;
 mod diff;
 mod discard;
+mod driver;
 mod evidence;
 mod git;
 mod ignored;

@@ -15,7 +15,8 @@ use crate::types::CommitId;
 pub(crate) enum Drivers {
     /// None: the server.
     Off,
-    /// Those of the user's own and the shared configuration, not of a worktree's: the worker.
+    /// Those of the user's own and the shared configuration, not of a worktree's, and only those whose
+    /// commands run nothing out of the tree, where an agent may have written it: the worker.
     Trusted,
 }
 
@@ -185,7 +186,7 @@ pub(crate) fn neutral_for(config: &[ConfigEntry], drivers: Drivers) -> Neutral {
     for entry in config {
         let wanted = match drivers {
             Drivers::Off => true,
-            Drivers::Trusted => entry.scope == "worktree",
+            Drivers::Trusted => entry.scope == "worktree" || is_from_tree(entry),
         };
         if !wanted || entry.scope == "command" {
             continue;
@@ -210,6 +211,22 @@ pub(crate) fn neutral_for(config: &[ConfigEntry], drivers: Drivers) -> Neutral {
         }
     }
     Neutral(pairs.into())
+}
+
+/// Whether the command of a filter or merge driver runs a file of the tree it works on.
+fn is_from_tree(entry: &ConfigEntry) -> bool {
+    let is_driver = entry.key.starts_with(b"merge.") && entry.key.ends_with(b".driver");
+    if filter_name(&entry.key).is_none() && !is_driver {
+        return false;
+    }
+    let from_tree = entry.value.as_deref().is_some_and(crate::driver::runs_from_tree);
+    if from_tree {
+        tracing::warn!(
+            key = %crate::types::printable(&entry.key),
+            "switched off: its command may run a file of the worktree, unconfined; name an absolute path"
+        );
+    }
+    from_tree
 }
 
 /// The name in `filter.<name>.smudge` and its relatives that run something.
@@ -256,6 +273,14 @@ mod tests {
         };
         let a = ["filter.a.b.smudge", "filter.a.b.clean", "filter.a.b.process", "filter.a.b.required"];
         check(Drivers::Trusted, &a);
+        let value = |text: &str| ConfigEntry {
+            value: Some(text.as_bytes().to_vec()),
+            ..entry("local", "filter.x.clean")
+        };
+        let from_tree = |text: &str| neutral_for(&[value(text)], Drivers::Trusted).0.len();
+        assert_eq!((from_tree("./tools/clean.sh %f"), from_tree("git-lfs clean")), (4, 0));
+        let merge = ConfigEntry { value: Some(b"tools/m %A".to_vec()), ..entry("local", "merge.x.driver") };
+        assert_eq!(neutral_for(&[merge], Drivers::Trusted).0.len(), 1);
         let lfs = ["filter.lfs.smudge", "filter.lfs.clean", "filter.lfs.process", "filter.lfs.required"];
         let all = [&lfs[..], &a[..], &["merge.x.driver"]].concat();
         check(Drivers::Off, &all);

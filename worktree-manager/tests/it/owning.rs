@@ -564,3 +564,31 @@ async fn copies_of_indexes_that_a_killed_process_left_are_swept() {
     manager.reconcile().await.unwrap();
     assert_eq!(std::fs::read_dir(&copies).unwrap().count(), 0);
 }
+
+#[tokio::test]
+async fn a_filter_out_of_the_tree_is_not_run() {
+    let bench = Bench::new();
+    let script = |at: &Path, name: &str| {
+        write(at, name, "#!/bin/sh\ntouch \"$0.ran\"\ntr a-z A-Z\n");
+        std::fs::set_permissions(at.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let outside = bench.dir.path().join("outside");
+    script(&outside, "clean.sh");
+    script(&bench.repo, "tools/clean.sh");
+    bench.write(".gitattributes", "*.in filter=inside\n*.out filter=outside\n");
+    bench.git(["add", "."]);
+    bench.git(["commit", "-q", "-m", "filters"]);
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    bench.git(["config", "filter.inside.clean", "./tools/clean.sh"]);
+    bench.git(["config", "filter.inside.required", "true"]);
+    bench.git(["config", "filter.outside.clean", outside.join("clean.sh").to_str().unwrap()]);
+    write(&worktree.path, "x.in", "text\n");
+    write(&worktree.path, "x.out", "text\n");
+    let own = own(&manager, &worktree).await;
+    let snapshot = own.snapshot().await.unwrap();
+    let stored = |name: &str| bench.git(["show", &format!("{}:{name}", snapshot.commit)]);
+    assert_eq!((stored("x.in"), stored("x.out")), ("text".to_owned(), "TEXT".to_owned()));
+    assert!(!worktree.path.join("tools/clean.sh.ran").exists());
+    assert!(outside.join("clean.sh.ran").exists());
+}
