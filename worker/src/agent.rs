@@ -56,6 +56,9 @@ pub const EXIT_NOT_RECORDED: i32 = 4;
 /// How long a later run waits for the message that it was started for.
 const FIRST_MESSAGE: Duration = Duration::from_secs(60);
 
+/// How long the end waits for commands whose call was dropped: they are being killed.
+const LAST_COMMANDS: Duration = Duration::from_secs(5);
+
 /// Processes named in the end record.
 const MAX_NAMED: usize = 100;
 
@@ -338,6 +341,9 @@ impl Agent {
                 let job = jobs.iter().find(|job| job.id == id);
                 self.killed.extend(job.map(|job| job.command.chars().take(200).collect::<String>()));
                 self.killed.extend(end.killed.into_iter().map(|process| process.command));
+            }
+            if !parts.shell.settle(LAST_COMMANDS).await {
+                tracing::warn!("a cancelled command is still there; the commit may miss what it writes");
             }
             parts.surroundings.settle().await;
             if let Some(tree) = &parts.tree {

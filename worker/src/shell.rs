@@ -32,7 +32,7 @@ pub use output::{CapturedOutput, OutputLimits};
 use crate::sandbox::{ExecReport, ExecRequest, SandboxPolicy, SuperviseRequest, WriteScope};
 use environment::RUN_MARKER;
 use output::Collector;
-use process::{Launch, Running, locked};
+use process::{Foreground, Launch, Running, Stop, locked};
 use script::{MAX_COMMAND_BYTES, captured_cwd, script};
 use spawner::Spawner;
 use std::ffi::OsString;
@@ -46,6 +46,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Time a command has when none is asked for, and at most (spec 4.6).
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -69,8 +70,10 @@ pub struct ShellConfig {
     /// Where raw output goes. Outside of what the policy lets commands write.
     pub output_dir: PathBuf,
     pub output: OutputLimits,
-    /// Between SIGTERM and SIGKILL at a time-out or a cancel.
+    /// Between SIGTERM and SIGKILL at a time-out, and for a job.
     pub stop_grace: Duration,
+    /// The same at a cancel; shorter than the patience of whoever cancels, which drops the call after that.
+    pub cancel_grace: Duration,
     /// Git directory of the worktree; a lock that a stopped command left there is reported.
     pub git_dir: Option<PathBuf>,
 }
@@ -87,6 +90,7 @@ impl ShellConfig {
             output_dir,
             output: OutputLimits::default(),
             stop_grace: Duration::from_secs(2),
+            cancel_grace: Duration::from_millis(300),
             git_dir: None,
         }
     }
@@ -116,6 +120,8 @@ pub struct Shell {
     state: Mutex<State>,
     counter: AtomicU64,
     jobs: jobs::Jobs,
+    /// Commands that are no jobs, until all of their processes are gone.
+    foreground: TaskTracker,
 }
 
 #[derive(Debug)]
@@ -150,6 +156,7 @@ impl Shell {
             spawner: Spawner::new()?,
             counter: AtomicU64::new(1),
             jobs: jobs::Jobs::new(),
+            foreground: TaskTracker::new(),
             config,
         })
     }
@@ -158,6 +165,15 @@ impl Shell {
     #[must_use]
     pub fn cwd(&self) -> PathBuf {
         locked(&self.state).cwd.clone()
+    }
+
+    /// Waits until no command runs that is no job, at most `patience`. Whether that is so now. For commands
+    /// whose call was dropped: they may go on writing until they are gone.
+    pub async fn settle(&self, patience: Duration) -> bool {
+        self.foreground.close();
+        let settled = tokio::time::timeout(patience, self.foreground.wait()).await.is_ok();
+        self.foreground.reopen();
+        settled
     }
 
     /// Runs a command to its end. When the future is dropped the command is stopped.
@@ -183,24 +199,27 @@ impl Shell {
                 Err(io::Error::new(error.kind(), format!("no room for the state of a command: {error}")))
             }
         };
-        let mut running = match started {
-            Ok(running) => running,
+        let cancelled = Stop::cancel(self.config.cancel_grace);
+        let mut foreground = match started {
+            Ok(running) => Foreground::new(running, cancelled, &self.foreground),
             Err(error) => return self.not_started(error.to_string(), begin, cwd_note),
         };
 
+        let running = foreground.running();
         let (report, stopped) = {
-            let watch = relay_progress(&running, progress, begin);
+            let watch = relay_progress(running, progress, begin);
             let mut watch = std::pin::pin!(watch);
             // Nothing is lost by the branches that do not win: `ended` keeps what it has read.
             tokio::select! {
-                report = running_end(&mut running, watch.as_mut()) => (Some(report), None),
+                report = running_end(running, watch.as_mut()) => (Some(report), None),
                 () = tokio::time::sleep(request.timeout.min(MAX_TIMEOUT)) => (None, Some(CommandExit::TimedOut)),
                 () = cancel.cancelled() => (None, Some(CommandExit::Cancelled)),
             }
         };
-        let report = match report {
-            Some(report) => report,
-            None => running.stop(self.config.stop_grace).await,
+        let report = match (report, &stopped) {
+            (Some(report), _) => report,
+            (None, Some(CommandExit::Cancelled)) => running.stop(cancelled).await,
+            (None, _) => running.stop(Stop::kindly(self.config.stop_grace)).await,
         };
         running.drain().await;
         // `restore` may go now: the shell that read it is gone.
@@ -332,6 +351,7 @@ impl Shell {
                 policy: config.policy.clone(),
                 supervise: Some(SuperviseRequest {
                     stop_grace: config.stop_grace,
+                    cancel_grace: config.cancel_grace,
                     natural: NATURAL_END,
                     leftover_grace: LEFTOVER_GRACE,
                 }),

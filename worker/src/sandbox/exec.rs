@@ -40,8 +40,10 @@ pub struct ExecRequest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuperviseRequest {
-    /// Between SIGTERM and SIGKILL when the command is stopped.
+    /// Between SIGTERM and SIGKILL when the command is stopped: the helper got SIGTERM.
     pub stop_grace: Duration,
+    /// The same when nobody waits for the command any more: the helper got SIGINT.
+    pub cancel_grace: Duration,
     /// How long what a finished command left behind may take to end unasked.
     pub natural: Duration,
     /// Between SIGTERM and SIGKILL for what it left behind.
@@ -129,7 +131,7 @@ fn run(args: impl Iterator<Item = OsString>, report: &mut Option<File>) -> Resul
         &signals,
         child,
         &Supervision {
-            stop: StopOrder::Tree { grace: plan.stop_grace },
+            stop: StopOrder::Tree { grace: plan.stop_grace, urgent_grace: plan.cancel_grace },
             leftovers: EndTiming { natural: plan.natural, ..EndTiming::with_grace(plan.leftover_grace) },
             marker: None,
         },

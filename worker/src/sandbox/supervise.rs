@@ -29,8 +29,8 @@ pub struct Supervision {
 
 #[derive(Debug, Clone, Copy)]
 pub enum StopOrder {
-    /// The whole tree is told at once, and killed after the grace time.
-    Tree { grace: Duration },
+    /// The whole tree is told at once, and killed after the grace time; after the urgent one when SIGINT came.
+    Tree { grace: Duration, urgent_grace: Duration },
     /// The child is told alone, so that it can put its house in order.
     ChildFirst { grace: Duration },
 }
@@ -57,7 +57,7 @@ pub(crate) fn watched_signals() -> nix::Result<SignalFd> {
 
 /// Waits for `child`, then ends all that is left of its tree.
 pub fn supervise(signals: &SignalFd, child: Pid, plan: &Supervision) -> SupervisionEnd {
-    let mut watch = Watch { signals, child, exit: None, childless: false, stop: false };
+    let mut watch = Watch { signals, child, exit: None, childless: false, stop: false, is_urgent: false };
     watch.reap();
     while watch.exit.is_none() && !watch.stop {
         watch.pause(None);
@@ -65,7 +65,10 @@ pub fn supervise(signals: &SignalFd, child: Pid, plan: &Supervision) -> Supervis
     let stopped = watch.exit.is_none();
     let timing = match (stopped, plan.stop) {
         (false, _) => plan.leftovers,
-        (true, StopOrder::Tree { grace }) => EndTiming::with_grace(grace),
+        (true, StopOrder::Tree { urgent_grace, .. }) if watch.is_urgent => {
+            EndTiming::with_grace(urgent_grace)
+        }
+        (true, StopOrder::Tree { grace, .. }) => EndTiming::with_grace(grace),
         (true, StopOrder::ChildFirst { grace }) => {
             watch.stop_child(grace);
             plan.leftovers
@@ -113,6 +116,8 @@ struct Watch<'a> {
     /// No child of any kind: for a subreaper that means nothing is left.
     childless: bool,
     stop: bool,
+    /// It was SIGINT.
+    is_urgent: bool,
 }
 
 impl Watch<'_> {
@@ -127,6 +132,7 @@ impl Watch<'_> {
         let _ready: nix::Result<i32> = poll(&mut fds, timeout);
         while let Ok(Some(info)) = self.signals.read_signal() {
             let number = i32::try_from(info.ssi_signo).unwrap_or_default();
+            self.is_urgent |= number == Signal::SIGINT as i32;
             self.stop |= number == Signal::SIGTERM as i32 || number == Signal::SIGINT as i32;
         }
         self.reap();

@@ -2,7 +2,7 @@
 
 use super::outcome::{CommandExit, ProcessInfo};
 use super::output::{Collector, readable};
-use super::process::{Running, locked};
+use super::process::{Running, Stop, locked};
 use super::{CommandRequest, Shell};
 use crate::sandbox::ExecReport;
 use std::collections::{BTreeMap, VecDeque};
@@ -148,12 +148,12 @@ impl Shell {
         locked(&self.jobs.table).insert(id, entry);
         let ended = self.jobs.ended.clone();
         let bell = self.jobs.bell.clone();
-        let grace = self.config.stop_grace;
+        let kindly = Stop::kindly(self.config.stop_grace);
         let mut tasks = locked(&self.jobs.tasks);
         // Joined here and there so that the set does not grow; a watcher does not panic.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let end = watch_job(running, &stop, grace).await;
+            let end = watch_job(running, &stop, kindly).await;
             drop(restore);
             // The list keeps a receiver of every job.
             sender.send_replace(JobStatus::Ended(end));
@@ -254,12 +254,12 @@ impl Shell {
     }
 }
 
-async fn watch_job(mut running: Running, stop: &CancellationToken, grace: Duration) -> JobEnd {
+async fn watch_job(mut running: Running, stop: &CancellationToken, kindly: Stop) -> JobEnd {
     let begin = Instant::now();
     // `ended` keeps what it has read when the stop wins.
     let (report, stopped) = tokio::select! {
         report = running.ended() => (report, false),
-        () = stop.cancelled() => (running.stop(grace).await, true),
+        () = stop.cancelled() => (running.stop(kindly).await, true),
     };
     running.drain().await;
     let (exit, killed) = match report {

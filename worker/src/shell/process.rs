@@ -22,6 +22,7 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio_util::task::task_tracker::{TaskTracker, TaskTrackerToken};
 
 /// How long output may come after the last process is gone. Nothing of the command can write then;
 /// this is for a descriptor that has been handed to somebody else.
@@ -53,6 +54,59 @@ pub(super) struct Running {
     news: Arc<Notify>,
     marker: String,
     is_over: bool,
+}
+
+/// How a command is stopped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stop {
+    /// What tells the helper which of its grace times holds.
+    signal: Signal,
+    grace: Duration,
+}
+
+impl Stop {
+    /// It took too long.
+    pub(super) fn kindly(grace: Duration) -> Self {
+        Self { signal: Signal::SIGTERM, grace }
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn cancel(grace: Duration) -> Self {
+        Self { signal: Signal::SIGINT, grace }
+    }
+}
+
+/// A command that a call waits for. When the call is dropped the command is stopped all the same, by a task
+/// that the tracker counts until the command and all it started are gone.
+pub(super) struct Foreground {
+    running: Option<Running>,
+    stop: Stop,
+    token: TaskTrackerToken,
+}
+
+impl Foreground {
+    pub(super) fn new(running: Running, stop: Stop, tracker: &TaskTracker) -> Self {
+        Self { running: Some(running), stop, token: tracker.token() }
+    }
+
+    pub(super) fn running(&mut self) -> &mut Running {
+        self.running.as_mut().expect("only the drop takes it")
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let Some(mut running) = self.running.take().filter(|running| !running.is_over) else { return };
+        let (stop, token) = (self.stop, self.token.clone());
+        // Outside of a runtime its own drop tells it to stop.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            running.tell(stop.signal);
+            runtime.spawn(async move {
+                running.stop(stop).await;
+                drop(token);
+            });
+        }
+    }
 }
 
 /// Locks a table that no panic can leave half-changed.
@@ -168,10 +222,10 @@ impl Running {
         ExecReport::Ended { exit, killed: ended.killed, survivors: ended.survivors }
     }
 
-    /// Stops the command: SIGTERM to its tree, SIGKILL after `grace`.
-    pub(super) async fn stop(&mut self, grace: Duration) -> ExecReport {
-        self.tell(Signal::SIGTERM);
-        if let Ok(report) = tokio::time::timeout(grace + HELPER_MARGIN, self.ended()).await {
+    /// Stops the command as its request says: SIGTERM to its tree, SIGKILL after the grace time.
+    pub(super) async fn stop(&mut self, stop: Stop) -> ExecReport {
+        self.tell(stop.signal);
+        if let Ok(report) = tokio::time::timeout(stop.grace + HELPER_MARGIN, self.ended()).await {
             return report;
         }
         tracing::warn!("the helper of a command is stuck; killing its tree");
@@ -202,7 +256,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !self.is_over {
             // The helper ends the tree by itself; the runtime reaps it.
-            self.tell(Signal::SIGTERM);
+            self.tell(Signal::SIGINT);
         }
         self.pump.abort();
     }

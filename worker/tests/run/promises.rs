@@ -196,6 +196,26 @@ async fn a_stop_commits_what_there_is() {
 }
 
 #[tokio::test]
+async fn nothing_writes_after_the_last_commit() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    rig.launch.permission_mode = PermissionMode::BypassPermissions;
+    let command = "trap '' TERM; while :; do echo x >> w.txt; sleep 0.01; done";
+    rig.model.will([say("").call("t1", "Bash", json!({"command": command}))]);
+    let mut running = rig.start().await;
+    rig.until(&mut running, "intent").await;
+    let written = rig.worktree().join("w.txt");
+    while !written.exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    running.command(9, Command::Stop { reason: "enough".to_owned(), by_person: true }).await;
+    let end = rig.end(running).await;
+    assert_eq!(end.exit_reason, ExitReason::AbortedTools);
+    assert_eq!(end.commands.len(), 1, "the command is in the record");
+    assert_eq!(std::fs::read_to_string(written).unwrap().trim(), rig.on_branch("w.txt"));
+}
+
+#[tokio::test]
 async fn an_interrupted_agent_listens() {
     let mut rig = Rig::new().await;
     rig.launch.rules.push(allow_bash());

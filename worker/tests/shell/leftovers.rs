@@ -90,6 +90,44 @@ async fn a_dropped_call_ends_its_command() {
     until("the command is gone", || alive() == 0).await;
 }
 
+/// Writes into `w` and cannot be asked to end.
+const STUBBORN: &str = "trap '' TERM; (trap '' TERM; while :; do echo x >>w; sleep 0.01; done) & wait";
+
+#[tokio::test]
+async fn a_cancelled_command_gets_less_time_than_one_that_took_too_long() {
+    let fixture = Fixture::with(|config| config.stop_grace = Duration::from_secs(20));
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let run = fixture.shell.run(CommandRequest::new(STUBBORN), &cancel, None);
+    let stop = async {
+        until("it writes", || fixture.tree().join("w").exists()).await;
+        cancel.cancel();
+        Instant::now()
+    };
+    let (outcome, begin) = tokio::join!(run, stop);
+    assert_eq!(outcome.exit, CommandExit::Cancelled);
+    assert_eq!(outcome.survivors, []);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_waited_for_until_nothing_of_it_writes() {
+    let run_id = uuid::Uuid::new_v4().to_string();
+    let fixture = Fixture::with(|config| config.run_id.clone_from(&run_id));
+    {
+        let run = fixture.outcome(STUBBORN);
+        let started = until("it writes", || fixture.tree().join("w").exists());
+        tokio::select! {
+            outcome = run => panic!("it ended: {outcome:?}"),
+            () = started => {}
+        }
+    }
+    assert!(!fixture.shell.settle(Duration::ZERO).await, "it is counted");
+    assert!(fixture.shell.settle(DEADLINE).await);
+    assert_eq!(find_by_env_marker("SWARM_RUN", &run_id), []);
+    assert!(fixture.shell.settle(Duration::ZERO).await);
+    assert_eq!(fixture.render("echo on").await, "exit code 0: on");
+}
+
 #[tokio::test]
 async fn the_tree_is_found_when_its_helper_is_killed() {
     let fixture = Fixture::with(|config| {
