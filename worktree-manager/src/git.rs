@@ -450,6 +450,9 @@ impl GitCommand {
             .env("GIT_ASKPASS", "false")
             .env("GIT_PAGER", "cat")
             .env("GIT_LITERAL_PATHSPECS", "1")
+            // Partial clones are refused, so a promise is one that a command wrote into its worktree's
+            // configuration, with a program of its own to fetch with.
+            .env("GIT_NO_LAZY_FETCH", "1")
             .env_remove("LANGUAGE");
         if self.access == Access::Read {
             command.env("GIT_OPTIONAL_LOCKS", "0");

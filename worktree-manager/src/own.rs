@@ -233,7 +233,7 @@ impl OwnWorktree {
             neutral: Neutral::default(),
         };
         Ok(Self {
-            tree: tree.with_drivers(Drivers::Trusted).await?,
+            tree,
             assignment,
             tip,
             progress: Box::new(ProgressHolder(progress)),
@@ -270,17 +270,24 @@ impl OwnWorktree {
         env
     }
 
+    /// The tree with the drivers of this moment: with `extensions.worktreeConfig` a command can write
+    /// new ones into its git directory at any time.
+    async fn fresh(&self) -> Result<Tree, GitError> {
+        self.tree.clone().with_drivers(Drivers::Trusted).await
+    }
+
     /// HEAD against the base, and what is not committed.
     ///
     /// # Errors
     /// Objects could not be moved, or git refused.
     pub async fn state(&self) -> Result<OwnState, StateError> {
         self.migrate_objects().await?;
+        let tree = self.fresh().await?;
         Ok(OwnState {
-            head: self.tree.head().await?,
+            head: tree.head().await?,
             base: self.assignment.base.clone(),
-            dirty: self.tree.status(Submodules::HeadOnly).await?,
-            operation: self.tree.operation(),
+            dirty: tree.status(Submodules::HeadOnly).await?,
+            operation: tree.operation(),
         })
     }
 
@@ -291,7 +298,8 @@ impl OwnWorktree {
     pub async fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.migrate_objects().await?;
         let limit = Some(DEFAULT_FILE_LIMIT_BYTES);
-        let (snapshot, _) = snapshot::take(&self.tree, &self.assignment.agent, limit).await?;
+        let tree = self.fresh().await.map_err(SnapshotError::from)?;
+        let (snapshot, _) = snapshot::take(&tree, &self.assignment.agent, limit).await?;
         Ok(snapshot)
     }
 
@@ -309,7 +317,8 @@ impl OwnWorktree {
     /// [`StoreError`].
     pub async fn restore_snapshot(&self, number: u32) -> Result<Snapshot, StoreError> {
         self.migrate_objects().await?;
-        Ok(snapshot::restore(&self.tree, &self.assignment.agent, number).await?)
+        let tree = self.fresh().await.map_err(RestoreError::from)?;
+        Ok(snapshot::restore(&tree, &self.assignment.agent, number).await?)
     }
 
     /// Commits what is not ignored. Call [`OwnWorktree::advance_branch`] after it.
@@ -319,7 +328,8 @@ impl OwnWorktree {
     pub async fn commit_all(&self, request: &CommitRequest) -> Result<CommitOutcome, StoreError> {
         self.migrate_objects().await?;
         let agent = &self.assignment.agent;
-        Ok(commit::commit_all(&self.tree, agent, request, &self.progress.0).await?)
+        let tree = self.fresh().await.map_err(CommitError::from)?;
+        Ok(commit::commit_all(&tree, agent, request, &self.progress.0).await?)
     }
 
     /// Moves what commands made into the shared store. To be called after each command.
@@ -393,7 +403,8 @@ impl OwnWorktree {
             input.extend_from_slice(path.as_bytes());
             input.push(0);
         }
-        self.tree.write(["checkout-index", "--force", "--index", "-z", "--stdin"]).stdin(input).ok().await?;
+        let tree = self.fresh().await?;
+        tree.write(["checkout-index", "--force", "--index", "-z", "--stdin"]).stdin(input).ok().await?;
         Ok(())
     }
 }

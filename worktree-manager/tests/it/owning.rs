@@ -592,3 +592,25 @@ async fn a_filter_out_of_the_tree_is_not_run() {
     assert!(!worktree.path.join("tools/clean.sh.ran").exists());
     assert!(outside.join("clean.sh.ran").exists());
 }
+
+#[tokio::test]
+async fn a_filter_written_after_the_start_is_not_run() {
+    let bench = Bench::new();
+    bench.git(["config", "extensions.worktreeConfig", "true"]);
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    let own = own(&manager, &worktree).await;
+    let ran = bench.dir.path().join("ran");
+    let filter = format!("[filter \"late\"]\n\tclean = \"touch '{}'; cat\"\n", ran.display());
+    write(&worktree.git_dir, "config.worktree", &filter);
+    write(&worktree.path, ".gitattributes", "* filter=late\n");
+    write(&worktree.path, "a.txt", "text\n");
+    own.state().await.unwrap();
+    own.snapshot().await.unwrap();
+    own.restore_snapshot(1).await.unwrap();
+    let _committed = own.commit_all(&CommitRequest::new("x")).await.unwrap();
+    own.apply_filters(&[worktree_manager::RepoPath::from_bytes(b"a.txt")]).await.unwrap();
+    assert!(!ran.exists());
+    git(&worktree.path, &["hash-object", "a.txt"]);
+    assert!(ran.exists(), "the filter is one that git would run");
+}
