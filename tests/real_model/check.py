@@ -158,8 +158,10 @@ class Swarm:
         """All events. Interrupts the run when the time is over or an event asks for it, and once more later."""
         def interrupt() -> None:
             if process.poll() is None:
+                self.interrupted = True
                 process.send_signal(signal.SIGINT)
 
+        self.interrupted = False
         timers = [threading.Timer(seconds, interrupt), threading.Timer(seconds + 90, interrupt)]
         for timer in timers:
             timer.daemon = True
@@ -221,7 +223,9 @@ def through_shim(swarm: Swarm, shim: str, seconds: float, findings: Findings) ->
     for worker in workers:
         print(f"       {worker['id']}: {worker['status']}, {worker['exit_reason']}, {worker['turns']} turns, {worker['commits']} commits")
     findings.expect("a run ends with a verdict", result.get("verdict") in ("complete", "degraded", "failed"), result.get("verdict") or events[-1:])
-    findings.expect("its exit code is the verdict's", process.returncode == (0 if result.get("verdict") == "complete" else 1), process.returncode)
+    # The time may run out on a busy machine; the session is stopped then, and that has a code of its own.
+    code = 130 if swarm.interrupted else 0 if result.get("verdict") == "complete" else 1
+    findings.expect("its exit code is the verdict's", process.returncode == code, process.returncode)
     findings.expect("requests went through the shim", counts["with_tools"] > 0, counts["with_tools"])
     swarm.git("fsck", "--strict")
     findings.expect("git finds the repository whole", True)
