@@ -122,7 +122,7 @@ pub(crate) fn file_args(command: &PlainCommand) -> Vec<Word> {
     if let Some(git) = git_reader(command) {
         let (mut files, tree_paths) = git.files();
         files.extend(tree_paths);
-        return files.iter().map(|word| git.from_its_directory(word)).collect();
+        return files.iter().map(|word| git.in_its_directory(word)).collect();
     }
     let args = command.argv.get(1..).unwrap_or_default();
     let mut skip_first = PATTERN_FIRST.contains(&program)
@@ -240,7 +240,7 @@ impl GitReader<'_> {
     }
 
     /// The word as seen from where `-C` leads.
-    fn from_its_directory(&self, word: &Word) -> Word {
+    fn in_its_directory(&self, word: &Word) -> Word {
         let Some(text) = word.text() else { return word.clone() };
         if self.directories.is_empty() || text.starts_with('/') || word.tilde {
             return word.clone();
