@@ -288,7 +288,7 @@ impl WorkerGate {
 impl Gate for WorkerGate {
     async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer {
         for subject in subjects(tool.name(), input, &self.files) {
-            if let (Subject::Read(path) | Subject::Write(path), "Read" | "Edit" | "Write") =
+            if let (Subject::Read(path) | Subject::Write(path), "Read" | "Edit" | "Write" | "Grep" | "Glob") =
                 (subject, tool.name())
             {
                 self.files.pass(&context.tool_use_id, &path);

@@ -17,6 +17,7 @@ pub mod edit;
 pub mod glob;
 pub mod grep;
 pub mod memory;
+mod place;
 pub mod read;
 pub mod text;
 pub mod todo;
@@ -65,13 +66,33 @@ impl Files {
     /// The real path of a call that passed; an error when a link was changed since, so that what runs is not
     /// what was allowed.
     fn real_path(&self, call: &ToolUseId, given: &str) -> Result<PathBuf, String> {
-        let real = text::real_path(&self.path(given));
+        self.real(call, &self.path(given), given)
+    }
+
+    fn real(&self, call: &ToolUseId, path: &Path, given: &str) -> Result<PathBuf, String> {
+        let real = text::real_path(path);
         match self.passed.lock().unwrap_or_else(PoisonError::into_inner).remove(call) {
             Some(passed) if passed != real => Err(format!(
                 "{given} leads to another place than when the call was allowed; nothing was done."
             )),
             Some(_) | None => Ok(real),
         }
+    }
+
+    /// Where a search begins.
+    fn start(&self, call: &ToolUseId, written: PathBuf, given: &str) -> Result<Start, String> {
+        let real = self.real(call, &written, given)?;
+        let start = Start { written, real };
+        if self.may_see(&start, &start.real) {
+            Ok(start)
+        } else {
+            Err(text::Unreadable::Missing.sentence(given))
+        }
+    }
+
+    /// Whether a path of a search may be seen, by its real name and as it would be shown.
+    fn may_see(&self, start: &Start, real: &Path) -> bool {
+        (self.visible)(real) && (start.written == start.real || (self.visible)(&start.shown(real)))
     }
 
     /// The absolute path a model means, `.` and `..` taken away; links stay.
@@ -91,6 +112,25 @@ impl Files {
     /// Takes what was touched since the last call.
     pub fn take_touched(&self) -> Vec<PathBuf> {
         std::mem::take(&mut self.touched.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The root of a search: as it was written, and where that led when it was checked. The search goes over the
+/// real one, so that a link that is moved meanwhile does not move the search.
+#[derive(Debug, Clone)]
+struct Start {
+    written: PathBuf,
+    real: PathBuf,
+}
+
+impl Start {
+    /// A found path as the model knows it.
+    fn shown(&self, real: &Path) -> PathBuf {
+        match real.strip_prefix(&self.real) {
+            Ok(rest) if rest.as_os_str().is_empty() => self.written.clone(),
+            Ok(rest) => self.written.join(rest),
+            Err(_) => real.to_owned(),
+        }
     }
 }
 

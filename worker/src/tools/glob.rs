@@ -1,6 +1,6 @@
 //! Glob: files by the pattern of their path, newest first.
 
-use std::{fmt::Write as _, path::Path, sync::Arc, time::SystemTime};
+use std::{fmt::Write as _, sync::Arc, time::SystemTime};
 
 use async_trait::async_trait;
 use globset::{GlobBuilder, GlobMatcher};
@@ -8,9 +8,8 @@ use ignore::WalkBuilder;
 use query_engine::ports::{Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-use super::{Files, blocking, parse};
+use super::{Files, Start, blocking, parse, text};
 
 /// Files of one answer.
 const MAX_FILES: usize = 100;
@@ -75,19 +74,18 @@ impl Tool for Glob {
             Err(answer) => return answer,
         };
         let files = self.files.clone();
-        blocking("Glob", move || glob(&files, &input, &context.cancel).unwrap_or_else(ToolOutput::error))
-            .await
+        blocking("Glob", move || glob(&files, &input, &context).unwrap_or_else(ToolOutput::error)).await
     }
 }
 
 /// A walk as git sees the tree: ignored files left out, hidden ones kept, links not followed.
-pub(super) fn walk(directory: &Path, files: &Files) -> WalkBuilder {
-    let mut walk = WalkBuilder::new(directory);
-    let visible = files.visible.clone();
+pub(super) fn walk(start: &Start, files: &Arc<Files>) -> WalkBuilder {
+    let mut walk = WalkBuilder::new(&start.real);
+    let (start, files) = (start.clone(), files.clone());
     walk.hidden(false)
         .require_git(false)
         .follow_links(false)
-        .filter_entry(move |entry| entry.file_name() != ".git" && visible(entry.path()));
+        .filter_entry(move |entry| entry.file_name() != ".git" && files.may_see(&start, entry.path()));
     walk
 }
 
@@ -102,7 +100,7 @@ pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, String> {
         .map_err(|error| format!("`{pattern}` is no path pattern: {error}."))
 }
 
-fn glob(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<ToolOutput, String> {
+fn glob(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<ToolOutput, String> {
     let mut directory = files.path(input.path.as_deref().unwrap_or("."));
     let mut pattern = input.pattern.as_str();
     if pattern.starts_with('/') {
@@ -112,13 +110,15 @@ fn glob(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<Tool
         directory = files.path(if cut == 0 { "/" } else { &pattern[..cut] });
         pattern = &pattern[cut + 1..];
     }
-    if !directory.is_dir() {
-        return Err(format!("{} is not a directory.", directory.display()));
+    let given = directory.display().to_string();
+    let start = files.start(&context.tool_use_id, directory, &given)?;
+    if !start.real.is_dir() {
+        return Err(format!("{given} is not a directory."));
     }
     let matcher = matcher(pattern)?;
     let mut found: Vec<(SystemTime, std::path::PathBuf)> = Vec::new();
-    for entry in walk(&directory, files).build() {
-        if cancel.is_cancelled() {
+    for entry in walk(&start, files).build() {
+        if context.cancel.is_cancelled() {
             return Err("Cancelled.".to_owned());
         }
         // What vanishes during the walk is not there.
@@ -126,19 +126,21 @@ fn glob(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<Tool
         if entry.file_type().is_none_or(|kind| kind.is_dir()) {
             continue;
         }
-        let relative = entry.path().strip_prefix(&directory).unwrap_or(entry.path());
+        let relative = entry.path().strip_prefix(&start.real).unwrap_or(entry.path());
         if matcher.is_match(relative) {
             let time = entry.metadata().ok().and_then(|metadata| metadata.modified().ok());
             found.push((time.unwrap_or(SystemTime::UNIX_EPOCH), entry.into_path()));
         }
     }
+    // A directory that became a link while it was walked shows what is elsewhere.
+    found.retain(|(_, path)| path.parent().is_none_or(|parent| text::real_path(parent) == parent));
     if found.is_empty() {
         return Ok(ToolOutput::text(format!("No file matches `{}`.", input.pattern)));
     }
     found.sort_by(|(a_time, a), (b_time, b)| b_time.cmp(a_time).then_with(|| a.cmp(b)));
     let mut answer = String::new();
     for (_, path) in found.iter().take(MAX_FILES) {
-        let _ = writeln!(answer, "{}", files.display(path));
+        let _ = writeln!(answer, "{}", files.display(&start.shown(path)));
     }
     if found.len() > MAX_FILES {
         let _ = write!(

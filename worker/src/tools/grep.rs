@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Files, blocking, glob, lenient_bool, lenient_number, parse, text};
+use super::{Files, Start, blocking, glob, lenient_bool, lenient_number, parse, text};
 
 mod sink;
 
@@ -125,25 +125,25 @@ impl Tool for Grep {
             Err(answer) => return answer,
         };
         let files = self.files.clone();
-        blocking("Grep", move || grep(&files, &input, &context.cancel).unwrap_or_else(ToolOutput::error))
-            .await
+        blocking("Grep", move || grep(&files, &input, &context).unwrap_or_else(ToolOutput::error)).await
     }
 }
 
-/// Where to look, in order.
-fn targets(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<Vec<PathBuf>, String> {
-    let start = files.path(input.path.as_deref().unwrap_or("."));
-    let given = input.path.as_deref().unwrap_or(".");
-    if !(files.visible)(&start) {
-        return Err(format!("{given} does not exist."));
-    }
-    let metadata = std::fs::metadata(&start).map_err(|_| format!("{given} does not exist."))?;
+/// Where to look, in order: real paths.
+fn targets(
+    files: &Arc<Files>,
+    input: &Input,
+    start: &Start,
+    given: &str,
+    cancel: &CancellationToken,
+) -> Result<Vec<PathBuf>, String> {
+    let metadata = std::fs::symlink_metadata(&start.real).map_err(|_| format!("{given} does not exist."))?;
     if !metadata.is_dir() {
-        text::open(&start).map_err(|problem| problem.sentence(given))?;
-        return Ok(vec![start]);
+        text::open(&start.real).map_err(|problem| problem.sentence(given))?;
+        return Ok(vec![start.real.clone()]);
     }
     let (wanted, unwanted) = name_filters(input.glob.as_deref())?;
-    let mut walk = glob::walk(&start, files);
+    let mut walk = glob::walk(start, files);
     if let Some(kind) = &input.kind {
         let mut types = TypesBuilder::new();
         types.add_defaults();
@@ -160,8 +160,9 @@ fn targets(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<V
         .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
         .map(ignore::DirEntry::into_path)
         .filter(|path| {
-            let relative = path.strip_prefix(&start).unwrap_or(path);
-            let from_root = path.strip_prefix(&files.root).unwrap_or(path);
+            let shown = start.shown(path);
+            let relative = path.strip_prefix(&start.real).unwrap_or(path);
+            let from_root = shown.strip_prefix(&files.root).unwrap_or(&shown);
             let is = |glob: &GlobMatcher| glob.is_match(relative) || glob.is_match(from_root);
             (wanted.is_empty() || wanted.iter().any(is)) && !unwanted.iter().any(is)
         })
@@ -221,7 +222,7 @@ fn searcher(input: &Input, mode: Mode) -> Searcher {
         .build()
 }
 
-fn grep(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<ToolOutput, String> {
+fn grep(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<ToolOutput, String> {
     let mode = match input.output_mode.as_deref() {
         None | Some("files_with_matches") => Mode::Files,
         Some("content") => Mode::Content,
@@ -239,7 +240,10 @@ fn grep(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<Tool
     };
     let mut lines = Lines::new(mode, input.numbers, input.offset.unwrap_or(0), head);
     let mut problems = Vec::new();
-    for path in targets(files, input, cancel)? {
+    let given = input.path.as_deref().unwrap_or(".");
+    let start = files.start(&context.tool_use_id, files.path(given), given)?;
+    let cancel = &context.cancel;
+    for path in targets(files, input, &start, given, cancel)? {
         if cancel.is_cancelled() {
             return Err("Cancelled.".to_owned());
         }
@@ -250,7 +254,7 @@ fn grep(files: &Files, input: &Input, cancel: &CancellationToken) -> Result<Tool
         if input.multiline && !input.text && is_binary(&mut file) {
             continue;
         }
-        let name = files.display(&path).to_string();
+        let name = files.display(&start.shown(&path)).to_string();
         let mut sink = lines.file(&name, &matcher, cancel);
         if let Err(error) = searcher.search_file(&matcher, &file, &mut sink)
             && error.kind() != std::io::ErrorKind::NotFound

@@ -100,6 +100,10 @@ fn read(files: &Files, input: &Input, call: &ToolUseId) -> ToolOutput {
         Ok(real) => real,
         Err(problem) => return ToolOutput::error(problem),
     };
+    // It may lead elsewhere than a moment ago.
+    if !(files.visible)(&real) {
+        return ToolOutput::error(Unreadable::Missing.sentence(&input.file_path));
+    }
     let bytes = match text::read_whole(&real) {
         Ok(bytes) => bytes,
         Err(Unreadable::Missing) => return missing(files, &path, &input.file_path),

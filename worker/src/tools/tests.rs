@@ -322,6 +322,54 @@ async fn a_link_that_moves_after_the_gate_is_not_followed() {
     assert_eq!(fs::read_to_string(&outside).unwrap(), "a\n");
 }
 
+#[tokio::test]
+async fn a_search_stays_where_the_gate_saw_its_root() {
+    let place = Place::new();
+    place.put("inside/f.txt", "zebra\n");
+    place.put("outside/g.txt", "zebra\n");
+    symlink("inside", place.path("link")).unwrap();
+    let grep = |path: &str| place.call("Grep", json!({"pattern": "zebra", "path": path}));
+    let glob = |path: &str| place.call("Glob", json!({"pattern": "*.txt", "path": path}));
+    // Shown as the model wrote it.
+    says(&grep("link").await, false, "link/f.txt");
+    says(&grep("link/f.txt").await, false, "link/f.txt");
+    says(&glob("link").await, false, "link/f.txt");
+    let id = "toolu_1".parse().unwrap();
+    place.files.pass(&id, &place.path("link"));
+    says(&grep("link").await, false, "link/f.txt");
+    for tool in ["Grep", "Glob"] {
+        fs::remove_file(place.path("link")).unwrap();
+        symlink("inside", place.path("link")).unwrap();
+        place.files.pass(&id, &place.path("link"));
+        fs::remove_file(place.path("link")).unwrap();
+        symlink("outside", place.path("link")).unwrap();
+        let output = if tool == "Grep" { grep("link").await } else { glob("link").await };
+        says(&output, true, "leads to another place");
+    }
+}
+
+#[test]
+fn a_link_that_came_after_the_check_is_followed_by_neither_reading_nor_writing() {
+    let place = Place::new();
+    let secret = place.put("outside/f", "secret\n");
+    place.put("real/f", "open\n");
+    let real = text::real_path(&place.path("real/f"));
+    fs::rename(place.path("real"), place.path("moved")).unwrap();
+    symlink("outside", place.path("real")).unwrap();
+    assert!(text::read_whole(&real).is_err());
+    assert!(text::write_whole(&real, b"x").is_err());
+    assert!(text::write_whole(&place.path("real/new/f"), b"x").is_err());
+    fs::remove_file(place.path("real")).unwrap();
+    fs::rename(place.path("moved"), place.path("real")).unwrap();
+    assert_eq!(text::read_whole(&real).unwrap(), b"open\n");
+    fs::remove_file(&real).unwrap();
+    symlink(&secret, &real).unwrap();
+    assert!(text::read_whole(&real).is_err());
+    assert!(text::write_whole(&real, b"x").is_err());
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "secret\n");
+    assert!(!place.path("outside/new").exists());
+}
+
 #[test]
 fn paths_are_made_absolute_without_looking() {
     let check = |text, expected: &str| {

@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::place::Place;
+
 const BOM: &[u8] = b"\xef\xbb\xbf";
 /// Read and Edit take files up to this size whole.
 pub const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
@@ -68,21 +70,33 @@ fn special(metadata: &fs::Metadata) -> Option<&'static str> {
     }
 }
 
-/// Opens a regular file for reading, never waiting for anything.
-pub fn open(path: &Path) -> Result<(File, fs::Metadata), Unreadable> {
+/// Opens a regular file for reading, never waiting for anything. `real` must be the real path: a link in it
+/// was put there since and is not followed.
+pub fn open(real: &Path) -> Result<(File, fs::Metadata), Unreadable> {
     let check = |metadata: &fs::Metadata| match special(metadata) {
         Some(what) => Err(Unreadable::Special(what)),
         None if metadata.is_dir() => Err(Unreadable::Directory),
         None => Ok(()),
     };
+    let place = match Place::of(real) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Err(Unreadable::Directory),
+        place => place?,
+    };
     // Before opening: the mere opening of some devices does things.
-    check(&fs::metadata(path)?)?;
-    let real = fs::canonicalize(path)?;
+    let metadata = fs::symlink_metadata(place.path())?;
+    if metadata.is_symlink() {
+        // Where it leads there is nothing, or it is new.
+        return match fs::exists(real) {
+            Ok(false) => Err(Unreadable::Missing),
+            _ => Err(Unreadable::Io(io::Error::other("a link was put there"))),
+        };
+    }
+    check(&metadata)?;
     if ["/proc", "/sys", "/dev"].iter().any(|place| real.starts_with(place)) {
         return Err(Unreadable::Special("a file of the kernel"));
     }
-    let flags = nix::libc::O_NONBLOCK | nix::libc::O_CLOEXEC | nix::libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let flags = nix::libc::O_NONBLOCK | nix::libc::O_CLOEXEC | nix::libc::O_NOCTTY | nix::libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(place.path())?;
     let metadata = file.metadata()?;
     check(&metadata)?;
     Ok((file, metadata))
@@ -187,10 +201,13 @@ pub fn real_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Writes a file whole. One with a single link is replaced in one step, its mode kept; one with several is
-/// written in place, so that its other names keep following it (E14). `path` must be the real path.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let former = match fs::symlink_metadata(path) {
+/// Writes a file whole, with the directories it needs. One with a single link is replaced in one step, its
+/// mode kept; one with several is written in place, so that its other names keep following it (E14). `real`
+/// must be the real path: a link in it was put there since and is not followed.
+pub fn write_whole(real: &Path, bytes: &[u8]) -> io::Result<()> {
+    let place = Place::made(real)?;
+    let path = place.path();
+    let former = match fs::symlink_metadata(&path) {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
@@ -200,21 +217,21 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
             return Err(io::Error::other("not a regular file"));
         }
         if metadata.nlink() > 1 {
-            return write_in_place(path, bytes);
+            return write_in_place(&path, bytes);
         }
     }
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let Ok(mut temporary) = tempfile::Builder::new().prefix(".swarm-write-").tempfile_in(directory) else {
-        return write_in_place(path, bytes);
+    let temporary = tempfile::Builder::new().prefix(".swarm-write-").tempfile_in(place.directory());
+    let Ok(mut temporary) = temporary else {
+        return write_in_place(&path, bytes);
     };
     temporary.write_all(bytes)?;
     let mode = former.as_ref().map_or_else(new_file_mode, |metadata| metadata.mode() & 0o7777);
     temporary.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
     let ours = temporary.as_file().metadata()?;
     if former.as_ref().is_some_and(|former| former.uid() != ours.uid() || former.gid() != ours.gid()) {
-        return write_in_place(path, bytes);
+        return write_in_place(&path, bytes);
     }
-    temporary.persist(path).map(drop).map_err(|error| error.error)
+    temporary.persist(&path).map(drop).map_err(|error| error.error)
 }
 
 fn write_in_place(path: &Path, bytes: &[u8]) -> io::Result<()> {

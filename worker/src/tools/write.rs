@@ -1,6 +1,6 @@
 //! Write: make a file, or overwrite one that was read.
 
-use std::{fs, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use async_trait::async_trait;
 use query_engine::ports::{Tool, ToolContext, ToolOutput};
@@ -90,12 +90,7 @@ fn write(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, S
     let mut content = input.content.clone().into_bytes();
     let mut note = "";
     let before = match &former {
-        None => {
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).map_err(failed)?;
-            }
-            Some(String::new())
-        }
+        None => Some(String::new()),
         Some(bytes) => {
             check_read(files, &path, given, bytes)?;
             let view = TextView::new(bytes);
