@@ -222,6 +222,8 @@ pub(crate) async fn capture(tree: &Tree, file_limit: Option<u64>) -> Result<Capt
 /// Copies the index with its time: git tells by it which entries may have changed unseen. Anything
 /// but a plain file in its place (a link to a file that commands cannot read, a pipe) is refused.
 fn copy_index(git_dir: &Path, dir: &Path) -> std::io::Result<tempfile::TempPath> {
+    // A repository that was moved away is not begun anew where it was.
+    std::fs::metadata(git_dir)?;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let copy = tempfile::Builder::new().prefix(INDEX_PREFIX).tempfile_in(dir)?;
     let index = git_dir.join("index");
