@@ -155,12 +155,14 @@ async fn g19_a_worker_whose_repository_vanished_reaches_an_end_all_the_same() {
     rig.model.agent(&prompt("homeless"), [call(write("a.txt", "a\n")), Reply::say("Done.").hold("gone")]);
     let task = rig.submit().await;
     rig.model.gate("gone").reached().await;
+    rig.worker_is(&task, "homeless", "its first turn is kept", |worker| worker["snapshots"] == 1).await;
     let elsewhere = rig.repo.path().with_extension("moved");
     std::fs::rename(rig.repo.path(), &elsewhere).expect("the repository can be moved");
     rig.model.gate("gone").open();
     let worker = rig.worker_is(&task, "homeless", "ended", |worker| worker["ended_at"].is_string()).await;
     let view = rig.done(&task).await;
     assert_ne!(view["verdict"], "complete", "{view:#}");
+    assert!(!rig.repo.path().exists(), "nothing is made where it was");
     std::fs::rename(&elsewhere, rig.repo.path()).expect("and moved back");
     assert_each_once(&rig.last_request(), 1);
     let detail = rig.detail(&worker).await;
