@@ -294,6 +294,7 @@ async fn a_killed_worker_is_started_again_once_told_so_and_the_outcome_says_it()
         [
             call(write("before.txt", "before\n")),
             Reply::new().tool_with_id("toolu_hang", "Bash", json!({"command": "touch started; sleep 300"})),
+            Reply::say("I looked; that is enough.").hold("restarted"),
         ],
     );
     let task = rig.submit().await;
@@ -310,10 +311,9 @@ async fn a_killed_worker_is_started_again_once_told_so_and_the_outcome_says_it()
     assert!(!process.is_alive());
     let left = rig.home.processes_named("sleep 300");
     assert!(left.is_empty(), "nothing of the dead one is left: {left:?}");
-    // No rule was left for this request: the model's refusal ends the run, which is not what is looked at here.
-    rig.model.take_violations();
-    let view = rig.done(&task).await;
-    assert_eq!(view["verdict"], "failed");
+    assert_eq!(rig.worker(&task, "victim").await["restarts"], 1, "seen while it runs");
+    rig.model.gate("restarted").open();
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
     let entry = &entries(&rig.last_request())[0];
     assert!(entry.outcome().contains(r#"restarts="1""#), "{}", entry.text);
     let worker = rig.worker(&task, "victim").await;
