@@ -7,12 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, State},
+    extract::{DefaultBodyLimit, Request, State},
     http::{HeaderName, HeaderValue, StatusCode, header},
-    middleware,
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
+use futures::StreamExt as _;
 use tower_http::{catch_panic::CatchPanicLayer, set_header::SetResponseHeaderLayer, timeout::TimeoutLayer};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -35,6 +36,11 @@ mod workers;
 
 /// The largest body, in bytes: a prompt of a megabyte and its surroundings.
 const BODY_LIMIT: usize = 4 * 1024 * 1024;
+
+/// What is read of a body that is too long, in bytes, and for how long, before the answer: most clients read one
+/// only when they have sent everything, and lose it when the connection is closed before.
+const DRAIN_LIMIT: usize = 64 * 1024 * 1024;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// How long a call may take, streams aside. A merge with a check is the longest.
 const CALL_LIMIT: Duration = Duration::from_secs(600);
@@ -92,6 +98,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         OpenApiRouter::with_openapi(Document::openapi()).nest("/api/v1", api()).split_for_parts();
     let guarded = api
         .route("/metrics", get(metrics::show))
+        .route_layer(middleware::from_fn(limit_body))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&shared), auth::require))
         .route("/api/v1/login", axum::routing::post(auth::login))
         .route("/api/v1/logout", axum::routing::post(auth::logout));
@@ -112,6 +119,27 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .layer(header(header::REFERRER_POLICY, "no-referrer"))
         .layer(header(header::X_FRAME_OPTIONS, "DENY"))
         .with_state(shared)
+}
+
+/// Refuses a body by the length it announces.
+async fn limit_body(request: Request, next: Next) -> Response {
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if announced.and_then(|length| length.parse().ok()).is_none_or(|length: usize| length <= BODY_LIMIT) {
+        return next.run(request).await;
+    }
+    let mut body = request.into_body().into_data_stream();
+    let drained = async {
+        let mut n_bytes = 0;
+        while let Some(Ok(chunk)) = body.next().await {
+            n_bytes += chunk.len();
+            if n_bytes > DRAIN_LIMIT {
+                return;
+            }
+        }
+    };
+    // Whether all was read or not, the answer is the same.
+    let _in_time = tokio::time::timeout(DRAIN_TIME, drained).await;
+    json::too_large("the body is too long").into_response()
 }
 
 /// Ready when the journal answers.

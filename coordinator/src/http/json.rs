@@ -23,18 +23,19 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 }
 
 fn rejected(rejection: &JsonRejection) -> Fault {
-    let status = rejection.status();
-    let code = match status {
-        StatusCode::PAYLOAD_TOO_LARGE => "body_too_large",
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => "not_json",
-        _ => "bad_request",
-    };
-    let fault = Fault::new(status, code, rejection.body_text());
+    let (status, title) = (rejection.status(), rejection.body_text());
     match status {
-        StatusCode::PAYLOAD_TOO_LARGE => fault.hint("at most 4 MiB"),
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => fault.hint("send JSON with content-type: application/json"),
-        _ => fault,
+        StatusCode::PAYLOAD_TOO_LARGE => too_large(&title),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            Fault::new(status, "not_json", title).hint("send JSON with content-type: application/json")
+        }
+        _ => Fault::new(status, "bad_request", title),
     }
+}
+
+/// The refusal of a body over the limit.
+pub(crate) fn too_large(title: &str) -> Fault {
+    Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", title).hint("at most 4 MiB")
 }
 
 /// An id in a path. One that is not wellformed is as unknown as one that does not exist.
