@@ -39,9 +39,12 @@ impl Process {
         })
     }
 
-    /// Whether this very process still runs; a zombie does not.
+    /// Whether this very process still runs. A zombie does not, unless it is the first of several threads: then
+    /// the others still hold its files and locks.
     pub fn is_alive(&self) -> bool {
-        Self::read(self.pid).is_some_and(|now| now.start_time == self.start_time && now.state != 'Z')
+        let n_threads = || fs::read_dir(format!("/proc/{}/task", self.pid)).map_or(0, Iterator::count);
+        Self::read(self.pid)
+            .is_some_and(|now| now.start_time == self.start_time && (now.state != 'Z' || n_threads() > 1))
     }
 
     /// Whether it was there to be signalled.
