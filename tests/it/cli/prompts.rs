@@ -64,7 +64,7 @@ async fn keys_typed_before_or_with_a_prompt_answer_nothing_and_enter_never_does(
     // Before: they are for nobody, though `a` would allow.
     terminal.send("aaAA\r ");
     shell.model.gate("ask").open();
-    terminal.shows("a allow").await;
+    terminal.shows("x deny").await;
     // With it: too soon for anybody to have read it.
     terminal.send("a");
     let asked = shell.api().await.get("/permissions").await[0]["request"].clone();
@@ -85,7 +85,7 @@ async fn a_allows_once_and_the_work_goes_on() {
     let shell = Shell::new();
     let mut terminal = asking(&shell, None).await;
     shell.model.gate("ask").open();
-    terminal.shows("a allow").await;
+    terminal.shows("x deny").await;
     let decision = press(&shell, &mut terminal, "a").await;
     assert_eq!((&decision["decision"], &decision["scope"]), (&json!("allow"), &json!("once")));
     terminal.shows("complete: 1 done").await;
@@ -98,10 +98,10 @@ async fn an_answer_from_elsewhere_takes_the_prompt_away_and_says_who_gave_it() {
     let shell = Shell::new();
     let terminal = asking(&shell, None).await;
     shell.model.gate("ask").open();
-    terminal.shows("a allow").await;
+    terminal.shows("x deny").await;
     let approved = shell.run(&["approve", "alpha"]).await.expect_code(0);
     assert!(approved.stdout.contains("allowed once"), "{}", approved.stdout);
-    terminal.wait_for("no prompt", |screen| !screen.contains("a allow")).await;
+    terminal.wait_for("no prompt", |screen| !screen.contains("x deny")).await;
     terminal.shows("complete: 1 done").await;
     let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
     assert!(raw.contains("allowed"), "{raw}");
