@@ -98,6 +98,16 @@ class Place:
             print(f"the run did not complete: {json.dumps(result)[:600]}\n{errors[-2000:]}", file=sys.stderr)
         return events
 
+    def server(self) -> int:
+        return json.loads((self.root / "home" / "server.json").read_text())["process"]["pid"]
+
+    def keepers(self) -> list[int]:
+        """They are the server's children, and workers are theirs."""
+        return children(self.server())
+
+    def workers(self) -> list[int]:
+        return [worker for keeper in self.keepers() for worker in children(keeper)]
+
     def close(self) -> None:
         command = [self.program, "serve", "--stop", "--workers"]
         subprocess.run(command, cwd=self.repo, env=self.environment, capture_output=True)
@@ -128,6 +138,15 @@ def pss_kib(pid: int) -> int | None:
     return None
 
 
+def cpu_seconds(pid: int) -> float:
+    """Of the process and all its threads; grows in steps of 10 ms."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def children(pid: int) -> list[int]:
     found = []
     # Children belong to the thread that made them.
@@ -151,10 +170,18 @@ def turns(bin_dir: pathlib.Path, n_turns: int) -> None:
     place = Place(bin_dir, 1000)
     try:
         model = Model(1, n_turns)
+        cpu: dict[int, float] = {}
+        marks = [1, 20, max(20, n_turns - 100), n_turns]
+        for mark in marks:
+            model.at_turn[mark] = lambda mark=mark: cpu.setdefault(mark, sum(map(cpu_seconds, place.workers())))
         place.run(model)
         agent = model.agents[0]
         gaps = agent.gaps()
         row("response end to next request", milliseconds(gaps))
+        for begin, end in zip(marks, marks[1:]):
+            if end > begin and begin in cpu and end in cpu:
+                each = 1000 * (cpu[end] - cpu[begin]) / (end - begin)
+                row(f"  processor time a turn, turns {begin} to {end}", f"{each:.2f} ms")
         if n_turns > 200:
             row("  the first 20 turns", milliseconds(gaps[:20]))
             row("  the last 100 turns", milliseconds(gaps[-100:]))
@@ -167,23 +194,19 @@ def turns(bin_dir: pathlib.Path, n_turns: int) -> None:
 def many(bin_dir: pathlib.Path, n_workers: int, n_turns: int) -> None:
     print(f"{n_workers} workers at once, {n_turns} turns each")
     place = Place(bin_dir, 1000)
-    figures: dict[str, list[int | None]] = {"workers": [], "keepers": []}
+    figures: dict[str, list[int | None]] = {}
 
     def measure(_events: list[dict]) -> None:
         time.sleep(0.5)
-        # Keepers are the server's children: it started them.
-        server = json.loads((place.root / "home" / "server.json").read_text())["process"]["pid"]
-        for keeper in children(server):
-            for worker in children(keeper):
-                figures["workers"].append(pss_kib(worker))
-            figures["keepers"].append(pss_kib(keeper))
-        figures["server"] = [pss_kib(server)]
+        figures["workers"] = [pss_kib(worker) for worker in place.workers()]
+        figures["keepers"] = [pss_kib(keeper) for keeper in place.keepers()]
+        figures["server"] = [pss_kib(place.server())]
 
     try:
         model = Model(n_workers, n_turns, hold_turn=2, hold_seconds=3.0)
         events = place.run(model, on_held=measure)
-        row("PSS of a worker, idle after its first turn", mebibytes(figures["workers"]))
-        row("PSS of a keeper", mebibytes(figures["keepers"]))
+        row("PSS of a worker, idle after its first turn", mebibytes(figures.get("workers", [])))
+        row("PSS of a keeper", mebibytes(figures.get("keepers", [])))
         row("PSS of the server", mebibytes(figures.get("server", [])))
         # Each is held at its second request: what follows the hold is warm.
         gaps = [gap for agent in model.agents.values() for gap in agent.gaps()[2:]]

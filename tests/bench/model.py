@@ -36,6 +36,8 @@ class Model:
         self.n_workers, self.n_turns = n_workers, n_turns
         self.hold_turn, self.hold_seconds = hold_turn, hold_seconds
         self.held = threading.Semaphore(0)
+        # Called at the request of a turn, before it is answered.
+        self.at_turn: dict[int, object] = {}
         self.agents: dict[int, Agent] = {number: Agent() for number in range(n_workers)}
         self.spawn_end_wall = 0.0
         self.coordinator_turns = 0
@@ -108,6 +110,8 @@ class Model:
         agent.request_bytes.append(len(body))
         agent.first_wall = agent.first_wall or arrived_wall
         turn = len(agent.arrivals)
+        if turn in self.at_turn:
+            self.at_turn[turn]()
         if turn == self.hold_turn:
             self.held.release()
             time.sleep(self.hold_seconds)
