@@ -2,15 +2,19 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use swarm_protocol::{RunNumber, SessionId, WorkerId, api::ServerFile, process::ProcessIdentity};
 
 /// A socket's path over this many bytes does not fit `sockaddr_un` everywhere (spec 1.4).
 const SOCKET_PATH_BYTES: usize = 100;
+/// How long a killed server may take to be gone: its last thread gives the lock back.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Why the home cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -155,7 +159,8 @@ impl Home {
         written.and(removed)
     }
 
-    /// Takes the home for this process, until the lock is dropped or the process ends.
+    /// Takes the home for this process, until the lock is dropped or the process ends. An owner that was
+    /// killed is waited for; one that lives is not.
     pub fn lock(&self) -> Result<HomeLock, HomeError> {
         let path = self.root.join("server.lock");
         let mut file = OpenOptions::new()
@@ -166,14 +171,23 @@ impl Home {
             .mode(0o600)
             .open(&path)
             .map_err(io_error(&path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                file.read_to_string(&mut pid).map_err(io_error(&path))?;
-                return Err(HomeError::Locked { home: self.root.clone(), pid: pid.trim().to_owned() });
+        let began = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => {
+                    let pid = fs::read_to_string(&path).map_err(io_error(&path))?;
+                    let dying = pid.trim().parse().is_ok_and(|pid| process_identity(pid).is_none());
+                    if !dying || began.elapsed() > DYING {
+                        return Err(HomeError::Locked {
+                            home: self.root.clone(),
+                            pid: pid.trim().to_owned(),
+                        });
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+                Err(TryLockError::Error(source)) => return Err(HomeError::Io { path, source }),
             }
-            Err(TryLockError::Error(source)) => return Err(HomeError::Io { path, source }),
         }
         file.set_len(0).map_err(io_error(&path))?;
         write!(file, "{}", std::process::id()).map_err(io_error(&path))?;
@@ -352,6 +366,24 @@ mod tests {
         }
         drop(lock);
         drop(home.lock().unwrap());
+    }
+
+    #[test]
+    fn a_home_of_a_killed_server_is_had_once_its_last_thread_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::new(directory.path().join("home"));
+        home.create().unwrap();
+        let lock = home.lock().unwrap();
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        fs::write(home.root.join("server.lock"), gone.id().to_string()).unwrap();
+        let last_thread = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(lock);
+        });
+        let taken = home.lock();
+        last_thread.join().unwrap();
+        drop(taken.unwrap());
     }
 
     #[test]

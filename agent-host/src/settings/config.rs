@@ -86,10 +86,6 @@ pub struct Config {
     pub server_idle_exit: Duration,
     pub background_grace: Duration,
     pub notification_window: Duration,
-    pub hints: bool,
-    pub retention_transcripts: Duration,
-    pub retention_recycle_bin: Duration,
-    pub retention_snapshots: Duration,
     pub endpoints: BTreeMap<String, EndpointProfile>,
     explained: Vec<ExplainedValue>,
 }
@@ -206,10 +202,6 @@ impl Config {
             server_idle_exit: duration("server.idle_exit"),
             background_grace: duration("background_grace"),
             notification_window: duration("notification_window"),
-            hints: flag("hints"),
-            retention_transcripts: duration("retention.transcripts"),
-            retention_recycle_bin: duration("retention.recycle_bin"),
-            retention_snapshots: duration("retention.snapshots"),
             explained: explain(given, &endpoints),
             endpoints,
         }

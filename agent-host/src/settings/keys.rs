@@ -65,7 +65,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 30] = [
+pub(crate) const KEYS: [Key; 26] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -92,14 +92,10 @@ pub(crate) const KEYS: [Key; 30] = [
     server("server.idle_exit", up_to(30 * DAY), "\"30m\"", "\"1h\""),
     key("background_grace", up_to(DAY), "\"10m\"", "\"1m\""),
     key("notification_window", up_to(60), "\"50ms\"", "\"50ms\""),
-    key("hints", Kind::Bool, "true", "false"),
-    server("retention.transcripts", up_to(3_650 * DAY), "\"30d\"", "\"90d\""),
-    server("retention.recycle_bin", up_to(3_650 * DAY), "\"30d\"", "\"14d\""),
-    server("retention.snapshots", up_to(3_650 * DAY), "\"14d\"", "\"7d\""),
 ];
 
 /// Settings of a later version: refused by name, so that nobody believes them in force.
-pub(crate) const LATER: [&str; 9] = [
+pub(crate) const LATER: [&str; 11] = [
     "budget",
     "budget_usd",
     "budget_tokens",
@@ -109,6 +105,8 @@ pub(crate) const LATER: [&str; 9] = [
     "webhooks",
     "otel",
     "cluster",
+    "hints",
+    "retention",
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Key> {

@@ -49,7 +49,7 @@ fn defaults_need_no_file() {
     );
     assert_eq!(config.permission_mode, PermissionMode::AcceptEdits);
     assert_eq!(config.permission_timeout, Duration::from_secs(600));
-    assert!(config.sandbox_auto_allow && !config.sandbox_network && config.hints);
+    assert!(config.sandbox_auto_allow && !config.sandbox_network);
     assert_eq!(config.sandbox_required, 0);
     assert_eq!(config.worktree_branch_prefix, "swarm");
     assert_eq!(config.worktree_port_base, 41_000);
@@ -168,12 +168,24 @@ fn wrong_values_of_each_kind() {
         "setup = [1]",
         "setup = \"\"",
         "sandbox.required = 3",
-        "hints = \"yes\"",
         "max_workers = 1979-05-27",
         "max_workers = [1]",
         "model = {}",
     ] {
         assert!(home(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn settings_of_a_later_version_are_refused_and_not_ignored() {
+    for text in [
+        "hints = false",
+        "retention.transcripts = \"9d\"",
+        "[retention]\nsnapshots = \"7d\"",
+        "otel.on = true",
+    ] {
+        let error = home(text).unwrap_err();
+        assert!(matches!(error.problem, ConfigProblem::NotAvailable { .. }), "{text}: {error:?}");
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) async fn first_message(launch: &WorkerLaunch, parts: &Parts) -> Incom
 fn more(launch: &WorkerLaunch) -> Option<String> {
     let mut lines = Vec::new();
     if let Some(check) = launch.check.as_ref().filter(|_| may_change(launch)) {
-        lines.push(format!("The project's check, which runs on your branch after you end: `{check}`"));
+        lines.push(format!("The project's check; run it before you end: `{check}`"));
     }
     if !launch.included_files.is_empty() {
         lines.push(format!("Ignored files that were copied here: {}", launch.included_files.join(", ")));
