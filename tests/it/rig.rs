@@ -186,20 +186,20 @@ impl Rig {
     /// The worker's own process (not its keeper's).
     pub(crate) fn worker_process(&self, worker: &Value) -> Option<Process> {
         let id = id_of(worker);
-        let of_worker = self.home.processes_named(&format!("/{id}"));
+        let of_worker = self.home.programs_named(&format!("/{id}"));
         of_worker.into_iter().find(is_worker)
     }
 
     /// Workers' own processes that run now.
     pub(crate) fn worker_processes(&self) -> Vec<Process> {
-        let mut found = self.home.processes();
+        let mut found = self.home.programs_named("swarm-worker");
         found.retain(is_worker);
         found
     }
 
     pub(crate) fn keeper_process(&self, worker: &Value) -> Option<Process> {
         let id = id_of(worker);
-        let of_worker = self.home.processes_named(&format!("/{id}"));
+        let of_worker = self.home.programs_named(&format!("/{id}"));
         of_worker.into_iter().find(|process| process.command.contains("swarm-worker keeper"))
     }
 

@@ -153,6 +153,16 @@ impl SwarmHome {
         found
     }
 
+    /// The same without copies: a child that has not yet become what it was made for still has its
+    /// parent's command line.
+    pub fn programs_named(&self, part: &str) -> Vec<Process> {
+        let found = self.processes_named(part);
+        let is_copy = |process: &Process| {
+            found.iter().any(|other| other.pid == process.parent && other.command == process.command)
+        };
+        found.iter().filter(|process| !is_copy(process)).cloned().collect()
+    }
+
     /// Kills the server alone, as a crash would.
     ///
     /// # Panics
@@ -252,5 +262,24 @@ mod tests {
         drop(home);
         let status = child.wait().expect("the child ends");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    }
+
+    #[tokio::test]
+    async fn a_copy_made_for_a_child_is_no_program() {
+        let home = SwarmHome::without_model();
+        let mut command = std::process::Command::new("sh");
+        // The subshell is such a copy, and stays one.
+        command.args(["-c", "(read -r line); : copied"]).stdin(std::process::Stdio::piped());
+        command.env_clear().envs(&home.environment).env("PATH", "/usr/bin:/bin");
+        let mut child = command.spawn().expect("a shell can be started");
+        let copied = async || match home.processes_named(": copied").len() {
+            2 => Ok(()),
+            n => Err(n),
+        };
+        eventually(SOON, "the shell and its copy", copied).await;
+        let pids: Vec<i32> = home.programs_named(": copied").iter().map(|program| program.pid).collect();
+        assert_eq!(pids, [child.id().cast_signed()]);
+        drop(child.stdin.take());
+        assert!(child.wait().expect("the child ends").success());
     }
 }

@@ -22,7 +22,7 @@ async fn one_ctrl_c_stops_the_workers_with_their_work_committed_and_resume_goes_
     );
     let running = shell.start(&["run", COORDINATE]);
     shell.model.gate("never").reached().await;
-    let process = shell.home.processes_named("swarm-worker run --launch").pop().expect("the worker runs");
+    let process = shell.home.programs_named("swarm-worker run --launch").pop().expect("the worker runs");
     running.interrupt();
     let line = running.error_line("stopping 1 worker").await;
     assert!(line.contains("committed"), "{line}");

@@ -14,7 +14,7 @@ async fn runs_at_once_start_one_server() {
     for running in running {
         running.finish().await.expect_code(0);
     }
-    let servers = shell.home.processes_named("serve --detached");
+    let servers = shell.home.programs_named("serve --detached");
     assert_eq!(servers.len(), 1, "{servers:#?}");
     assert_eq!(shell.api().await.get("/sessions").await.as_array().map(Vec::len), Some(4));
     // Its own POSIX session: the terminal of who started it may close.
@@ -61,7 +61,7 @@ async fn a_server_that_leaves_its_workers_finds_them_again() {
     shell.one_worker(Some("end"));
     shell.run(&["run", "--detach", COORDINATE]).await.expect_code(0);
     shell.model.gate("end").reached().await;
-    let process = shell.home.processes_named("swarm-worker run --launch").pop().expect("it runs");
+    let process = shell.home.programs_named("swarm-worker run --launch").pop().expect("it runs");
     shell.run(&["serve", "--stop", "--leave"]).await.expect_code(0);
     assert!(shell.home.server_process().is_none());
     assert!(process.is_alive(), "the worker went with the server");
