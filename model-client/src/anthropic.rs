@@ -13,6 +13,7 @@ use crate::{
     http::Target,
     models, prices,
     watchdog::{Timeouts, Watchdog},
+    written::Written,
 };
 
 /// The version every server knows; a header of the endpoint overrides it.
@@ -24,6 +25,7 @@ pub(crate) struct Anthropic {
     endpoint: ModelEndpoint,
     target: Target,
     shape: request::Shape,
+    written: Written<request::Shape>,
 }
 
 impl Anthropic {
@@ -52,7 +54,7 @@ impl Anthropic {
                 .unwrap_or_else(|| models::thinks_adaptively(&endpoint.model)),
             unsigned_thinking: !official,
         };
-        Ok(Self { endpoint: endpoint.clone(), target, shape })
+        Ok(Self { endpoint: endpoint.clone(), target, shape, written: Written::default() })
     }
 }
 
@@ -63,7 +65,7 @@ impl Model for Anthropic {
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        let body = request::body(&self.shape, request);
+        let body = request::body(&self.shape, request, &self.written);
         let decoder = stream::Decoder::new(request, body.len());
         let timeouts = Timeouts::new(self.endpoint.first_byte_timeout_ms, !self.shape.eager_input_streaming);
         let watchdog = Watchdog::start(timeouts);
@@ -76,7 +78,7 @@ impl Model for Anthropic {
     }
 
     fn request_bytes(&self, request: &ModelRequest) -> usize {
-        request::body(&self.shape, request).len()
+        request::body(&self.shape, request, &self.written).len()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Ids of tool calls: kept as the provider gave them when they are usable and new, made otherwise.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use swarm_protocol::{Block, Message, ToolUseId};
 
@@ -8,27 +8,31 @@ use swarm_protocol::{Block, Message, ToolUseId};
 /// an id must be unique in its conversation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallIds {
+    /// The conversation; looked through only when a call comes.
+    messages: Vec<Arc<Message>>,
+    /// Ids of the answer under way.
     taken: HashSet<String>,
 }
 
 impl CallIds {
     /// From the messages of a request.
-    pub(crate) fn of(messages: &[Message]) -> Self {
-        let taken = messages
-            .iter()
-            .flat_map(|message| &message.content)
-            .filter_map(|block| match block {
-                Block::ToolUse { id, .. } => Some(id.to_string()),
-                _ => None,
-            })
-            .collect();
-        Self { taken }
+    pub(crate) fn of(messages: &[Arc<Message>]) -> Self {
+        Self { messages: messages.to_vec(), taken: HashSet::new() }
+    }
+
+    fn is_in_history(&self, given: &str) -> bool {
+        let mut blocks = self.messages.iter().flat_map(|message| &message.content);
+        blocks.any(|block| match block {
+            Block::ToolUse { id, .. } => id.as_str() == given,
+            _ => false,
+        })
     }
 
     /// The id to use for a call that came with `given`.
     pub(crate) fn take(&mut self, given: Option<&str>) -> ToolUseId {
         if let Some(given) = given
             && let Ok(id) = given.parse::<ToolUseId>()
+            && !self.is_in_history(given)
             && self.taken.insert(given.to_owned())
         {
             return id;
@@ -68,7 +72,7 @@ mod tests {
             input: serde_json::json!({}),
             provider_data: None,
         };
-        let mut ids = CallIds::of(&[Message::assistant(vec![call])]);
+        let mut ids = CallIds::of(&[Arc::new(Message::assistant(vec![call]))]);
         assert_eq!(ids.take(Some("1")).as_str(), "1");
         for given in [Some("0"), Some("1"), Some(""), None] {
             let made = ids.take(given);

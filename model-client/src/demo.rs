@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use query_engine::ports::{
     BlockKind, ClosedBlock, Delta, Model, ModelError, ModelInfo, ModelRequest, ModelStream, StreamEvent,
 };
-use swarm_protocol::{Block, Usage, launch::ModelEndpoint, usage::Cost};
+use swarm_protocol::{Block, Message, Usage, launch::ModelEndpoint, usage::Cost};
 
 pub use json::demo_reply_json;
 pub use script::{DemoReply, RequestView, demo_reply};
@@ -56,7 +56,8 @@ impl Model for DemoModel {
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        let reply = demo_reply(&RequestView::of(request));
+        let messages: Vec<Message> = request.messages.iter().map(|message| (**message).clone()).collect();
+        let reply = demo_reply(&RequestView::new(&request.prefix, &messages));
         let events = events(reply, self.request_bytes(request));
         let (first, between) = (self.first_pause, self.delta_pause);
         let paced = futures::stream::unfold((events, true), move |(mut events, is_first)| async move {

@@ -21,6 +21,7 @@ mod sse;
 mod testing;
 mod tool_input;
 mod watchdog;
+mod written;
 
 use std::sync::Arc;
 

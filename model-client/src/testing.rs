@@ -29,7 +29,7 @@ pub(crate) fn request(messages: Vec<Message>) -> ModelRequest {
             system: vec!["You are an agent.".to_owned(), "Be brief.".to_owned()],
             tools: vec![tool("Write"), tool("Read")],
         }),
-        messages,
+        messages: messages.into_iter().map(Arc::new).collect(),
         max_tokens: 1000,
         breakpoints: vec![Breakpoint::Prefix],
     }

@@ -17,7 +17,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::{accounting::Accounting, prefix::PrefixGuard, view},
+    context::{
+        accounting::{self, Accounting},
+        prefix::PrefixGuard,
+        view::{self, View},
+    },
     executor::Tools,
     ports::{
         BeforeEnd, Durability, Gate, HookAnswer, Hooks, Inbox, Incoming, Model, ModelInfo, Observer, Prefix,
@@ -174,6 +178,9 @@ pub struct Engine {
     /// Blocks that go with the next request.
     reminders: Vec<Block>,
     guard: PrefixGuard,
+    view: View,
+    /// Bytes of system prompt and tools.
+    prefix_bytes: u64,
     /// The request under way was recorded.
     in_request: bool,
     first_failure: Option<Instant>,
@@ -196,6 +203,7 @@ impl Engine {
     pub fn new(config: EngineConfig, ports: Ports, state: LoopState) -> Self {
         let tools: BTreeMap<String, Arc<dyn Tool>> =
             ports.tools.iter().map(|tool| (tool.name().to_owned(), Arc::clone(tool))).collect();
+        let prefix_bytes = accounting::prefix_bytes(&config.prefix);
         Self {
             config,
             ports,
@@ -205,6 +213,8 @@ impl Engine {
             incoming: Vec::new(),
             reminders: Vec::new(),
             guard: PrefixGuard::default(),
+            view: View::default(),
+            prefix_bytes,
             in_request: false,
             first_failure: None,
             last_model: None,
@@ -245,7 +255,7 @@ impl Engine {
 
     /// How full the window is.
     pub fn accounting(&self) -> Accounting {
-        Accounting::of(&self.state, &self.config.prefix, &self.model_info())
+        Accounting::of(&self.state, self.prefix_bytes, &self.model_info())
     }
 
     /// Runs until there is a reason to end. May be called again, and goes on where it ended.

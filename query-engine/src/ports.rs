@@ -9,7 +9,7 @@ use swarm_protocol::{
     Block, Message, ResultBlock, Timestamp, ToolUseId, Usage,
     frame::Live,
     ids::CommandId,
-    record::{Origin, RecordBody, StopReason, ToolEffect},
+    record::{FileSeen, Origin, RecordBody, StopReason, ToolEffect},
     usage::Cost,
 };
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ pub struct ModelRequest {
     /// Tools and system.
     pub prefix: Arc<Prefix>,
     /// The conversation; the last message is of the user.
-    pub messages: Vec<Message>,
+    pub messages: Vec<Arc<Message>>,
     /// The most output tokens.
     pub max_tokens: u64,
     /// Cache breakpoints.
@@ -311,6 +311,8 @@ pub struct ToolOutput {
     pub is_error: bool,
     /// What it did outside.
     pub effect: ToolEffect,
+    /// The file whose content the model knows by it.
+    pub seen: Option<Box<FileSeen>>,
     /// Whether the failure cancels its siblings (a failed command; spec 4.4).
     pub cancels_siblings: bool,
     /// Whether the agent must end (`deny and stop`).
@@ -324,6 +326,7 @@ impl ToolOutput {
             content: vec![ResultBlock::text(text)],
             is_error: false,
             effect: ToolEffect::None,
+            seen: None,
             cancels_siblings: false,
             stop: false,
         }
@@ -332,6 +335,12 @@ impl ToolOutput {
     /// A failure of one text that the model can act on.
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// With the file whose content the model knows now.
+    pub fn with_seen(mut self, seen: FileSeen) -> Self {
+        self.seen = Some(Box::new(seen));
+        self
     }
 
     /// With what it did outside.
@@ -487,6 +496,10 @@ impl Hooks for NoHooks {}
 pub trait Surroundings: Send + Sync {
     /// Wall time.
     fn now(&self) -> Timestamp;
+
+    /// Called before a call that may change something: what still reads the working tree as the turn before
+    /// left it is waited for.
+    async fn before_effect(&self) {}
 
     /// A turn ended: keep the working tree if it changed; give reminders that go with the next request
     /// (roster, git state), only when they differ from what was last given.

@@ -37,6 +37,8 @@ pub struct LoopState {
     /// The conversation, append-only between boundaries. Not merged or repaired: requests are built from it
     /// by [`crate::context::view`].
     pub messages: Vec<Message>,
+    /// How often `messages` were replaced as a whole, by a boundary.
+    pub rewrites: u32,
     /// Bytes of text in `messages`, kept up so that a long transcript folds in linear time.
     pub message_bytes: u64,
     /// The first request, which survives every compaction.
@@ -263,6 +265,7 @@ impl LoopState {
                 self.close_in_passing();
                 self.open = None;
                 self.messages.clone_from(&boundary.messages);
+                self.rewrites += 1;
                 self.message_bytes = accounting::message_bytes(&self.messages);
                 self.asked.clear();
                 if let Some(reported) = &mut self.reported {

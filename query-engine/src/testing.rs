@@ -730,9 +730,10 @@ impl Bench {
 }
 
 /// A conversation as text, one line a block: `user: the task`, `assistant> Read {..}`, `user< ok`.
-pub fn render(messages: &[swarm_protocol::Message]) -> String {
+pub fn render<M: std::borrow::Borrow<swarm_protocol::Message>>(messages: &[M]) -> String {
     let mut lines = Vec::new();
     for message in messages {
+        let message = message.borrow();
         let role = match message.role {
             swarm_protocol::Role::User => "user",
             swarm_protocol::Role::Assistant => "assistant",

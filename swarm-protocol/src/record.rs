@@ -203,6 +203,19 @@ pub struct ToolFinished {
     pub duration_ms: u64,
     /// What it did outside the conversation.
     pub effect: ToolEffect,
+    /// The file whose content the agent knows by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Box<FileSeen>>,
+}
+
+/// A file as an agent read or wrote it, so that a later run can tell whether it is still so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct FileSeen {
+    /// The file: absolute, links resolved.
+    pub path: String,
+    /// SHA-256 of its content, in hexadecimal digits.
+    pub sha256: String,
 }
 
 /// What a tool call did outside the conversation; what outcomes are computed from.

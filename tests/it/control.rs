@@ -37,7 +37,7 @@ async fn send_message_continues_a_finished_worker_with_its_context_in_its_worktr
         [
             call(write("notes.txt", "one\n")),
             Reply::say("Wrote one line."),
-            call(("Read", json!({"file_path": "notes.txt"}))),
+            // It wrote the file in its first run: it need not read it again.
             call((
                 "Edit",
                 json!({"file_path": "notes.txt", "old_string": "one\n", "new_string": "one\ntwo\n"}),
@@ -48,7 +48,7 @@ async fn send_message_continues_a_finished_worker_with_its_context_in_its_worktr
     let task = rig.submit().await;
     assert_eq!(rig.done(&task).await["verdict"], "complete");
     let requests = rig.model.requests_of(&prompt("alpha"));
-    assert_eq!(requests.len(), 5);
+    assert_eq!(requests.len(), 4);
     assert!(requests[2].last_user_text().contains("Now add a second line."));
     assert_eq!(requests[2].turn(), 2, "its whole conversation goes on");
     let worker = rig.worker(&task, "alpha").await;
@@ -118,6 +118,33 @@ async fn a_worktree_with_work_that_somebody_removed_is_made_again_from_its_branc
         .await;
     assert_eq!(path_of(&worker), path);
     assert_eq!(rig.at(&worker, "notes.txt").as_deref(), Some("kept\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_changed_between_two_runs_is_to_be_read_again() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", agent("alpha")));
+    let edit = |old: &str| json!({"file_path": "notes.txt", "old_string": old, "new_string": "mine\n"});
+    rig.model.agent(
+        &prompt("alpha"),
+        [
+            call(write("notes.txt", "one\n")),
+            Reply::say("Written."),
+            call(("Edit", edit("theirs\n"))),
+            Reply::say("Somebody was here."),
+        ],
+    );
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    std::fs::write(path_of(&worker).join("notes.txt"), "theirs\n").expect("the worktree is there");
+    rig.api().post(&format!("/workers/{}/messages", id_of(&worker)), &json!({"text": "Change it."})).await;
+    let request = rig.model.wait_for_request(&prompt("alpha"), 3).await;
+    let answer = request.last_tool_results()[0].1;
+    assert!(answer.contains("was changed on disk since you read it"), "{answer}");
+    rig.worker_is(&task, "alpha", "run 2 completed", |w| w["run"] == 2 && w["status"] == "completed").await;
+    let worker = rig.worker(&task, "alpha").await;
+    assert_eq!(rig.at(&worker, "notes.txt").as_deref(), Some("theirs\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,10 @@
 //! What the records of a run add up to: the material of its end record. A pure fold, so that a run that was
 //! interrupted counts what it did before.
 
-use std::collections::{HashSet, VecDeque};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    path::PathBuf,
+};
 
 use swarm_protocol::{
     CommandId, PermissionRequestId, RunNumber, Timestamp, ToolUseId, Usage,
@@ -29,6 +32,8 @@ pub struct Facts {
     pub has_prompt: bool,
     /// The last snapshot of the agent.
     pub last_snapshot: Option<u32>,
+    /// Files the agent read or wrote in any run, with the hash of what it saw last.
+    pub seen: HashMap<PathBuf, String>,
     /// The to-do list.
     pub todo: Vec<TodoItem>,
     /// Whether a request was ever sent.
@@ -69,6 +74,7 @@ impl Facts {
             has_ended: false,
             has_prompt: false,
             last_snapshot: None,
+            seen: HashMap::new(),
             todo: Vec::new(),
             has_requests: false,
             turns: 0,
@@ -134,6 +140,9 @@ impl Facts {
             RecordBody::PermissionWithdrawn { id, .. } => self.open_requests.retain(|(open, _)| open != id),
             RecordBody::ToolFinished(finished) => {
                 self.open_requests.retain(|(_, call)| *call != finished.tool_use_id);
+                if let Some(seen) = &finished.seen {
+                    self.seen.insert(PathBuf::from(&seen.path), seen.sha256.clone());
+                }
             }
             _ => {}
         }

@@ -173,10 +173,10 @@ pub fn todo(transcript: Arc<dyn Transcript>) -> Arc<dyn Tool> {
     Arc::new(todo::TodoWrite::new(transcript))
 }
 
-/// The input of a tool, or the answer that says what is wrong with it.
-fn parse<T: DeserializeOwned>(tool: &str, input: Value) -> Result<T, ToolOutput> {
+/// The input of a tool, or what is wrong with it.
+fn parse<T: DeserializeOwned>(tool: &str, input: Value) -> Result<T, String> {
     serde_json::from_value(input)
-        .map_err(|error| ToolOutput::error(format!("The input of {tool} does not fit its schema: {error}.")))
+        .map_err(|error| format!("The input of {tool} does not fit its schema: {error}."))
 }
 
 /// Runs file work off the async threads; a panic in it is an answer, not the end of the agent.

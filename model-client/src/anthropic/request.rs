@@ -10,10 +10,11 @@ use swarm_protocol::{Block, Message, ResultBlock, Role};
 use crate::{
     call_id::{plain_id, plain_name},
     images, tool_input,
+    written::Written,
 };
 
 /// What is the same in every request to an endpoint.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shape {
     pub(crate) model: String,
     pub(crate) eager_input_streaming: bool,
@@ -23,7 +24,7 @@ pub(crate) struct Shape {
 }
 
 /// The body. Sampling parameters are never sent: newer models refuse them.
-pub(crate) fn body(shape: &Shape, request: &ModelRequest) -> Vec<u8> {
+pub(crate) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shape>) -> Vec<u8> {
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(shape.model));
     body.insert("max_tokens".to_owned(), json!(request.max_tokens));
@@ -51,12 +52,25 @@ pub(crate) fn body(shape: &Shape, request: &ModelRequest) -> Vec<u8> {
     if !system.is_empty() {
         body.insert("system".to_owned(), Value::Array(system));
     }
-    let messages = request.messages.iter().enumerate().map(|(index, message)| {
-        let marked = request.breakpoints.contains(&Breakpoint::Message(index));
-        self::message(shape, message, marked)
+    body.insert("messages".to_owned(), Value::Array(Vec::new()));
+    let mut bytes = serde_json::to_vec(&body).expect("a JSON value with string keys is always written");
+    // Between the brackets of the empty list, which is the last field.
+    bytes.truncate(bytes.len() - b"]}".len());
+    let mut marked: Vec<usize> = request
+        .breakpoints
+        .iter()
+        .filter_map(|breakpoint| match breakpoint {
+            Breakpoint::Message(index) => Some(*index),
+            Breakpoint::Prefix => None,
+        })
+        .collect();
+    marked.sort_unstable();
+    marked.dedup();
+    written.append(&mut bytes, shape, &request.messages, &marked, |_, message, marked| {
+        vec![self::message(shape, message, marked)]
     });
-    body.insert("messages".to_owned(), Value::Array(messages.collect()));
-    serde_json::to_vec(&body).expect("a JSON value with string keys is always written")
+    bytes.extend_from_slice(b"]}");
+    bytes
 }
 
 fn tools(shape: &Shape, tools: &[ToolSpec]) -> Vec<Value> {

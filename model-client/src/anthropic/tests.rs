@@ -431,7 +431,8 @@ fn the_bytes_of_a_request() {
         adaptive_thinking: official,
         unsigned_thinking: !official,
     };
-    let body = |official| String::from_utf8(request::body(&shape(official), &request)).unwrap();
+    let body =
+        |official| String::from_utf8(request::body(&shape(official), &request, &Default::default())).unwrap();
     expect![[r#"
         {"model":"claude-opus-5-5","max_tokens":1000,"stream":true,"thinking":{"type":"adaptive","display":"summarized"},"tools":[{"name":"Read","description":"The Read tool.","input_schema":{"type":"object","properties":{"file_path":{"type":"string"}}},"eager_input_streaming":true},
         {"name":"Write","description":"The Write tool.","input_schema":{"type":"object","properties":{"file_path":{"type":"string"}}},"eager_input_streaming":true}],"system":[{"type":"text","text":"You are an agent."},
@@ -474,7 +475,8 @@ fn without_a_system_prompt_the_last_tool_carries_the_mark() {
         adaptive_thinking: false,
         unsigned_thinking: true,
     };
-    let body: serde_json::Value = serde_json::from_slice(&request::body(&shape, &request)).unwrap();
+    let body: serde_json::Value =
+        serde_json::from_slice(&request::body(&shape, &request, &Default::default())).unwrap();
     assert_eq!(body["tools"][1]["cache_control"], json!({"type": "ephemeral"}));
     assert_eq!(body.get("system"), None);
 }

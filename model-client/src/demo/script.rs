@@ -1,7 +1,7 @@
 //! What the demo model says and does: a pure function of the request. It keeps no state, so a resumed agent
 //! goes on where its transcript ends, and the tests' model server can play the same script.
 
-use query_engine::ports::{ModelRequest, ToolSpec};
+use query_engine::ports::{Prefix, ToolSpec};
 use serde_json::Value;
 use swarm_protocol::{Block, Message, Role, ToolUseId, record::StopReason};
 
@@ -22,9 +22,9 @@ pub struct RequestView<'request> {
 }
 
 impl<'request> RequestView<'request> {
-    /// Of a request to any model.
-    pub fn of(request: &'request ModelRequest) -> Self {
-        Self { system: &request.prefix.system, tools: &request.prefix.tools, messages: &request.messages }
+    /// Of the parts of a request to any model.
+    pub fn new(prefix: &'request Prefix, messages: &'request [Message]) -> Self {
+        Self { system: &prefix.system, tools: &prefix.tools, messages }
     }
 
     /// Whether the agent has this tool.

@@ -409,7 +409,7 @@ async fn the_model_streams_the_script_and_costs_nothing() {
     let agent = Agent::new(COORDINATOR_TOOLS);
     let request = ModelRequest {
         prefix: Arc::new(Prefix { system: vec![], tools: agent.tools }),
-        messages: vec![Message::user_text("refactor auth")],
+        messages: vec![Arc::new(Message::user_text("refactor auth"))],
         max_tokens: 1000,
         breakpoints: vec![Breakpoint::Prefix],
     };
@@ -432,7 +432,10 @@ async fn the_model_streams_the_script_and_costs_nothing() {
             _ => None,
         })
         .collect();
-    assert_eq!(closed, demo_reply(&RequestView::of(&request)).blocks);
+    assert_eq!(
+        closed,
+        demo_reply(&RequestView::new(&request.prefix, &[Message::user_text("refactor auth")])).blocks
+    );
     assert_eq!(closed[0].as_text().unwrap(), text);
     assert_eq!(events.last(), Some(&StreamEvent::Stopped(StopReason::ToolUse)));
     assert_eq!(model.cost("demo", &Usage { input_tokens: 5, ..Usage::default() }), Cost::usd(0.0));

@@ -16,6 +16,7 @@ use crate::{
     http::Target,
     models, prices,
     watchdog::{Timeouts, Watchdog},
+    written::Written,
 };
 
 /// A model behind chat completions.
@@ -25,6 +26,7 @@ pub(crate) struct Chat {
     target: Target,
     /// What this server accepts, as far as it has said.
     shape: Mutex<Shape>,
+    written: Written<Shape>,
 }
 
 impl Chat {
@@ -48,7 +50,7 @@ impl Chat {
             replay_reasoning: options.replay_reasoning.unwrap_or_else(|| wants_reasoning(endpoint)),
             opaque: format!("chat:{}", endpoint.provider),
         };
-        Ok(Self { endpoint: endpoint.clone(), target, shape: Mutex::new(shape) })
+        Ok(Self { endpoint: endpoint.clone(), target, shape: Mutex::new(shape), written: Written::default() })
     }
 
     fn shape(&self) -> Shape {
@@ -102,7 +104,7 @@ impl Model for Chat {
         let mut shape = self.shape();
         // A refusal of a field's name costs nothing and is repaired at once; there are few fields.
         for _ in 0..4 {
-            let body = chat_request::body(&shape, request);
+            let body = chat_request::body(&shape, request, &self.written);
             let decoder = Decoder::new(request, body.len(), &shape.opaque);
             // Some servers' parsers hold a call's arguments back until they are whole.
             let watchdog = Watchdog::start(Timeouts::new(self.endpoint.first_byte_timeout_ms, true));
@@ -125,7 +127,7 @@ impl Model for Chat {
     }
 
     fn request_bytes(&self, request: &ModelRequest) -> usize {
-        chat_request::body(&self.shape(), request).len()
+        chat_request::body(&self.shape(), request, &self.written).len()
     }
 }
 

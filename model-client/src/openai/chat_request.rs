@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use swarm_protocol::{Block, Message, Role};
 
 use super::{image_url, result_images, result_text};
-use crate::{call_id::plain_name, tool_input};
+use crate::{call_id::plain_name, tool_input, written::Written};
 
 /// What servers differ in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct Shape {
 }
 
 /// The body.
-pub(super) fn body(shape: &Shape, request: &ModelRequest) -> Vec<u8> {
+pub(super) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shape>) -> Vec<u8> {
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(shape.model));
     let limit = if shape.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
@@ -45,14 +45,28 @@ pub(super) fn body(shape: &Shape, request: &ModelRequest) -> Vec<u8> {
         let role = if shape.developer_role { "developer" } else { "system" };
         messages.push(json!({"role": role, "content": request.prefix.system.join("\n\n")}));
     }
-    for message in &request.messages {
-        match message.role {
-            Role::User => user(message, &mut messages),
-            Role::Assistant => messages.push(assistant(shape, message)),
-        }
-    }
+    let has_system = !messages.is_empty();
     body.insert("messages".to_owned(), Value::Array(messages));
-    serde_json::to_vec(&body).expect("a JSON value with string keys is always written")
+    let mut bytes = serde_json::to_vec(&body).expect("a JSON value with string keys is always written");
+    // Before the bracket of the list, which is the last field.
+    bytes.truncate(bytes.len() - b"]}".len());
+    if has_system {
+        bytes.push(b',');
+    }
+    let start = bytes.len();
+    written.append(&mut bytes, shape, &request.messages, &[], |_, message, _| {
+        let mut values = Vec::new();
+        match message.role {
+            Role::User => user(message, &mut values),
+            Role::Assistant => values.push(assistant(shape, message)),
+        }
+        values
+    });
+    if has_system && bytes.len() == start {
+        bytes.pop();
+    }
+    bytes.extend_from_slice(b"]}");
+    bytes
 }
 
 fn tool(tool: &ToolSpec) -> Value {

@@ -17,6 +17,7 @@ use crate::{
     http::Target,
     models, prices,
     watchdog::{Timeouts, Watchdog},
+    written::Written,
 };
 
 /// A model behind the Responses API.
@@ -26,6 +27,7 @@ pub(crate) struct Responses {
     target: Target,
     /// What this model and account accept, as far as they have said.
     shape: Mutex<Shape>,
+    written: Written<Shape>,
 }
 
 impl Responses {
@@ -42,7 +44,7 @@ impl Responses {
         let name = models::bare_name(&endpoint.model);
         let reasons = !["gpt-4", "gpt-3", "chatgpt-"].iter().any(|line| name.starts_with(line));
         let shape = Shape { model: endpoint.model.clone(), reasons, summaries: true, stale_before: 0 };
-        Ok(Self { endpoint: endpoint.clone(), target, shape: Mutex::new(shape) })
+        Ok(Self { endpoint: endpoint.clone(), target, shape: Mutex::new(shape), written: Written::default() })
     }
 
     fn shape(&self) -> Shape {
@@ -82,7 +84,7 @@ impl Model for Responses {
         // After a compaction the conversation is shorter than what was found stale.
         shape.stale_before = shape.stale_before.min(request.messages.len());
         for _ in 0..4 {
-            let body = responses_request::body(&shape, request);
+            let body = responses_request::body(&shape, request, &self.written);
             let decoder = Decoder::new(request, body.len());
             let watchdog = Watchdog::start(Timeouts::new(self.endpoint.first_byte_timeout_ms, false));
             match self.target.post(body, &watchdog).await {
@@ -104,7 +106,7 @@ impl Model for Responses {
     }
 
     fn request_bytes(&self, request: &ModelRequest) -> usize {
-        responses_request::body(&self.shape(), request).len()
+        responses_request::body(&self.shape(), request, &self.written).len()
     }
 }
 

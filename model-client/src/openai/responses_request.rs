@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use swarm_protocol::{Block, Message, Role};
 
 use super::{image_url, result_images, result_text};
-use crate::{call_id::plain_name, tool_input};
+use crate::{call_id::plain_name, tool_input, written::Written};
 
 /// The provider of blocks that only OpenAI understands.
 pub(super) const OPAQUE: &str = "openai";
@@ -23,7 +23,7 @@ pub(super) struct Shape {
 }
 
 /// The body.
-pub(super) fn body(shape: &Shape, request: &ModelRequest) -> Vec<u8> {
+pub(super) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shape>) -> Vec<u8> {
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(shape.model));
     body.insert("max_output_tokens".to_owned(), json!(request.max_tokens));
@@ -46,15 +46,20 @@ pub(super) fn body(shape: &Shape, request: &ModelRequest) -> Vec<u8> {
     if !request.prefix.system.is_empty() {
         body.insert("instructions".to_owned(), json!(request.prefix.system.join("\n\n")));
     }
-    let mut input = Vec::new();
-    for (index, message) in request.messages.iter().enumerate() {
+    body.insert("input".to_owned(), Value::Array(Vec::new()));
+    let mut bytes = serde_json::to_vec(&body).expect("a JSON value with string keys is always written");
+    // Between the brackets of the empty list, which is the last field.
+    bytes.truncate(bytes.len() - b"]}".len());
+    written.append(&mut bytes, shape, &request.messages, &[], |index, message, _| {
+        let mut values = Vec::new();
         match message.role {
-            Role::User => user(message, &mut input),
-            Role::Assistant => assistant(message, index >= shape.stale_before, &mut input),
+            Role::User => user(message, &mut values),
+            Role::Assistant => assistant(message, index >= shape.stale_before, &mut values),
         }
-    }
-    body.insert("input".to_owned(), Value::Array(input));
-    serde_json::to_vec(&body).expect("a JSON value with string keys is always written")
+        values
+    });
+    bytes.extend_from_slice(b"]}");
+    bytes
 }
 
 /// Schemas go out as they are; without `strict: false` the provider would rewrite them.

@@ -96,9 +96,8 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// Counts.
-    pub fn of(state: &LoopState, prefix: &Prefix, model: &ModelInfo) -> Self {
-        let prefix_bytes = prefix_bytes(prefix);
+    /// Counts. `prefix_bytes`: see [`prefix_bytes`].
+    pub fn of(state: &LoopState, prefix_bytes: u64, model: &ModelInfo) -> Self {
         let bytes_per_token = state
             .reported
             .filter(|reported| reported.input_tokens > 0)
@@ -153,10 +152,6 @@ mod tests {
         usage::Cost,
     };
 
-    fn prefix() -> Prefix {
-        Prefix { system: Vec::new(), tools: Vec::new() }
-    }
-
     fn model(context_window: u64, max_output: u64) -> ModelInfo {
         ModelInfo { name: "m".to_owned(), context_window, max_output, caches: true }
     }
@@ -164,7 +159,7 @@ mod tests {
     #[test]
     fn thresholds_of_the_specification() {
         let check = |window, max_output, expected: [u64; 4]| {
-            let figures = Accounting::of(&LoopState::default(), &prefix(), &model(window, max_output));
+            let figures = Accounting::of(&LoopState::default(), 0, &model(window, max_output));
             let found = [figures.effective_window, figures.warn_at, figures.compact_at, figures.block_at];
             assert_eq!(found, expected);
         };
@@ -194,7 +189,7 @@ mod tests {
             incomplete: false,
         });
         state.apply(&user("x".repeat(184)));
-        let figures = Accounting::of(&state, &prefix(), &model(200_000, 8_000));
+        let figures = Accounting::of(&state, 0, &model(200_000, 8_000));
         assert_eq!(figures.bytes_per_token, 2.0);
         assert_eq!(figures.messages, 500 + 7 + 100);
     }

@@ -1,6 +1,8 @@
 //! Where cache breakpoints stand (spec 3.6): after tools and system, at the last message, and at one before
 //! it, so that a turn of more than 20 blocks still finds what was written.
 
+use std::sync::Arc;
+
 use swarm_protocol::Message;
 
 use crate::ports::Breakpoint;
@@ -9,7 +11,7 @@ use crate::ports::Breakpoint;
 const LOOK_BACK_BLOCKS: usize = 20;
 
 /// The breakpoints of a request with these messages. `sent`: how many of them the request before had.
-pub fn breakpoints(messages: &[Message], sent: usize) -> Vec<Breakpoint> {
+pub fn breakpoints(messages: &[Arc<Message>], sent: usize) -> Vec<Breakpoint> {
     let mut breakpoints = vec![Breakpoint::Prefix];
     let Some(last) = messages.len().checked_sub(1) else { return breakpoints };
     // Where the request before ended there is an entry to be found.
@@ -33,7 +35,7 @@ mod tests {
     fn at_most_four_and_the_last_message_always() {
         let message = |blocks: usize| Message::user(vec![Block::text("x"); blocks]);
         let check = |sizes: &[usize], sent, expected: &[usize]| {
-            let messages: Vec<Message> = sizes.iter().map(|&blocks| message(blocks)).collect();
+            let messages: Vec<Arc<Message>> = sizes.iter().map(|&blocks| Arc::new(message(blocks))).collect();
             let mut places = vec![Breakpoint::Prefix];
             places.extend(expected.iter().map(|&index| Breakpoint::Message(index)));
             assert_eq!(breakpoints(&messages, sent), places);

@@ -1,10 +1,10 @@
 //! The prefix rule (spec 3.2): each request extends the one before it, save at a declared break.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
-use swarm_protocol::{Message, Role};
+use swarm_protocol::Message;
 
-use crate::ports::ModelRequest;
+use crate::ports::{ModelRequest, Prefix};
 
 /// Where a request differs from the one before it without a declared break.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,11 +27,11 @@ pub struct PrefixGuard {
     declared: Option<&'static str>,
 }
 
+/// What was sent; it shares its messages with the request, so that what is the same one is equal at a glance.
 #[derive(Debug)]
 struct Sent {
-    prefix: u64,
-    blocks: Vec<u64>,
-    messages: usize,
+    prefix: Arc<Prefix>,
+    messages: Vec<Arc<Message>>,
 }
 
 impl PrefixGuard {
@@ -42,16 +42,11 @@ impl PrefixGuard {
 
     /// Checks a request that is about to leave, and remembers it.
     pub fn check(&mut self, request: &ModelRequest) -> Result<(), PrefixBroken> {
-        let sent = Sent {
-            prefix: hash(&format!("{:?}", request.prefix)),
-            blocks: blocks(&request.messages),
-            messages: request.messages.len(),
-        };
         let answer = match (&self.last, self.declared) {
             (None, _) | (Some(_), Some(_)) => Ok(()),
-            (Some(last), None) => compare(last, &sent),
+            (Some(last), None) => compare(last, request),
         };
-        self.last = Some(sent);
+        self.last = Some(Sent { prefix: Arc::clone(&request.prefix), messages: request.messages.clone() });
         self.declared = None;
         answer
     }
@@ -59,47 +54,50 @@ impl PrefixGuard {
     /// How many messages the last request had; 0 at a declared break.
     pub fn sent_messages(&self) -> usize {
         match (&self.last, self.declared) {
-            (Some(last), None) => last.messages,
+            (Some(last), None) => last.messages.len(),
             (None, _) | (Some(_), Some(_)) => 0,
         }
     }
 }
 
-fn compare(last: &Sent, sent: &Sent) -> Result<(), PrefixBroken> {
-    if last.prefix != sent.prefix {
+fn compare(last: &Sent, request: &ModelRequest) -> Result<(), PrefixBroken> {
+    if !Arc::ptr_eq(&last.prefix, &request.prefix) && last.prefix != request.prefix {
         return Err(PrefixBroken::Prefix);
     }
-    match last.blocks.iter().enumerate().find(|(index, block)| sent.blocks.get(*index) != Some(block)) {
-        Some((index, _)) => Err(PrefixBroken::Block { index }),
-        None => Ok(()),
+    let mut blocks_before = 0;
+    for (index, before) in last.messages.iter().enumerate() {
+        let now = request.messages.get(index);
+        if !now.is_some_and(|now| Arc::ptr_eq(before, now)) {
+            let is_last = index + 1 == last.messages.len();
+            if let Some(at) = first_difference(before, now.map(Arc::as_ref), is_last) {
+                return Err(PrefixBroken::Block { index: blocks_before + at });
+            }
+        }
+        blocks_before += before.content.len();
     }
+    Ok(())
 }
 
-fn blocks(messages: &[Message]) -> Vec<u64> {
-    messages
-        .iter()
-        .flat_map(|message| {
-            message.content.iter().map(|block| hash(&(message.role == Role::User, format!("{block:?}"))))
-        })
-        .collect()
-}
-
-fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+/// The first block in which a message is not what it was. The last one of a request may have got more.
+fn first_difference(before: &Message, now: Option<&Message>, may_grow: bool) -> Option<usize> {
+    let Some(now) = now.filter(|now| now.role == before.role) else { return Some(0) };
+    let differs = before.content.iter().enumerate().find(|(at, block)| now.content.get(*at) != Some(block));
+    match differs {
+        Some((at, _)) => Some(at),
+        None if may_grow || now.content.len() == before.content.len() => None,
+        None => Some(before.content.len()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::Prefix;
-    use std::sync::Arc;
+    use swarm_protocol::Block;
 
     fn request(system: &str, messages: &[&str]) -> ModelRequest {
         ModelRequest {
             prefix: Arc::new(Prefix { system: vec![system.to_owned()], tools: Vec::new() }),
-            messages: messages.iter().map(|text| Message::user_text(*text)).collect(),
+            messages: messages.iter().map(|text| Arc::new(Message::user_text(*text))).collect(),
             max_tokens: 1,
             breakpoints: Vec::new(),
         }
@@ -114,6 +112,16 @@ mod tests {
         assert_eq!(guard.check(&request("s", &["a", "c"])), Err(PrefixBroken::Block { index: 1 }));
         assert_eq!(guard.check(&request("s", &["a"])), Err(PrefixBroken::Block { index: 1 }));
         assert_eq!(guard.check(&request("t", &["a"])), Err(PrefixBroken::Prefix));
+        assert_eq!(guard.check(&request("t", &[])), Err(PrefixBroken::Block { index: 0 }));
+        let more = |mut request: ModelRequest| {
+            Arc::make_mut(&mut request.messages[0]).content.push(Block::text("more"));
+            request
+        };
+        assert_eq!(guard.check(&request("t", &["a"])), Ok(()));
+        assert_eq!(guard.check(&more(request("t", &["a"]))), Ok(()), "the last message may get more");
+        assert_eq!(guard.check(&more(request("t", &["a", "b"]))), Ok(()));
+        assert_eq!(guard.check(&request("t", &["a", "b"])), Err(PrefixBroken::Block { index: 1 }));
+        assert_eq!(guard.check(&more(request("t", &["a", "b"]))), Err(PrefixBroken::Block { index: 1 }));
         guard.declare_break("compaction");
         assert_eq!(guard.sent_messages(), 0);
         assert_eq!(guard.check(&request("u", &["z"])), Ok(()));

@@ -3,7 +3,10 @@
 //! The view alternates roles, answers each call exactly once in the message after it (I1), holds no empty
 //! content, and extends: the view of a longer history begins with the view of the shorter one.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use swarm_protocol::{Block, Message, ResultBlock, Role, ToolUseId};
 
@@ -12,23 +15,114 @@ use crate::state::OUTCOME_UNKNOWN;
 /// The messages as they are sent to `model`. `asked` names the model of each assistant message; thinking
 /// goes back to that model only.
 pub fn api_messages(messages: &[Message], asked: &BTreeMap<usize, String>, model: &str) -> Vec<Message> {
-    let mut view = View { messages: Vec::new() };
-    let stored = results_by_call(messages);
-    for (index, message) in messages.iter().enumerate() {
-        match message.role {
-            Role::Assistant => {
-                let foreign = asked.get(&index).is_some_and(|asked| asked != model);
-                let content = assistant_content(message, foreign);
-                let calls: Vec<ToolUseId> =
-                    Message::assistant(content.clone()).tool_uses().map(|(id, _, _)| id.clone()).collect();
-                view.push(Role::Assistant, content);
-                let results = calls.into_iter().map(|id| result_for(id, messages, index, &stored)).collect();
-                view.push(Role::User, results);
+    let mut view = View::default();
+    view.grow(messages, asked, model, 0);
+    view.messages.into_iter().map(Arc::unwrap_or_clone).collect()
+}
+
+/// The view of a conversation that grows: messages that cannot change any more are not made again, so that
+/// a turn costs what it adds and not what was said before (spec 10.5).
+#[derive(Debug, Default)]
+pub struct View {
+    messages: Vec<Arc<Message>>,
+    /// The model it is for.
+    model: String,
+    /// How often the conversation had been rewritten.
+    rewrites: u32,
+    /// Stored messages taken in so far.
+    taken: usize,
+    /// A stored assistant message that begins a message of the view, and the view's length before it. What is
+    /// before them stays; from there on it is made again.
+    resume: Option<(usize, usize)>,
+}
+
+impl View {
+    /// The messages as they are sent to `model`: those of [`api_messages`]. `rewrites` is another number
+    /// whenever what was stored before was replaced.
+    pub fn grow(
+        &mut self,
+        messages: &[Message],
+        asked: &BTreeMap<usize, String>,
+        model: &str,
+        rewrites: u32,
+    ) -> &[Arc<Message>] {
+        let from = self.cut_back(messages, model, rewrites);
+        let fresh = &messages[from..];
+        let stored = results_by_call(fresh);
+        for (index, message) in fresh.iter().enumerate() {
+            match message.role {
+                Role::Assistant => {
+                    let foreign = asked.get(&(from + index)).is_some_and(|asked| asked != model);
+                    let content = assistant_content(message, foreign);
+                    let calls: Vec<ToolUseId> = calls_of(&content).cloned().collect();
+                    let length = self.messages.len();
+                    self.push(Role::Assistant, content);
+                    if length > 0 && self.messages.len() > length {
+                        self.resume = Some((from + index, length));
+                    }
+                    let results = calls.into_iter().map(|id| result_for(id, fresh, index, &stored)).collect();
+                    self.push(Role::User, results);
+                }
+                Role::User => self.push(Role::User, message.content.iter().filter_map(user_block).collect()),
             }
-            Role::User => view.push(Role::User, message.content.iter().filter_map(user_block).collect()),
+        }
+        self.taken = messages.len();
+        &self.messages
+    }
+
+    /// Drops what is to be made again; answers with the first stored message of it.
+    fn cut_back(&mut self, messages: &[Message], model: &str, rewrites: u32) -> usize {
+        let is_same = self.model == model && self.rewrites == rewrites && self.taken <= messages.len();
+        match self.resume {
+            Some((from, length)) if is_same && answers_itself(&messages[from..]) => {
+                self.messages.truncate(length);
+                from
+            }
+            Some(_) | None => {
+                *self = Self { model: model.to_owned(), rewrites, ..Self::default() };
+                0
+            }
         }
     }
-    view.messages
+
+    fn push(&mut self, role: Role, content: Vec<Block>) {
+        if content.is_empty() {
+            return;
+        }
+        match self.messages.last_mut() {
+            Some(last) if last.role == role => Arc::make_mut(last).content.extend(content),
+            None if role == Role::Assistant => {
+                self.messages.push(Arc::new(Message::user_text("(the conversation goes on)")));
+                self.messages.push(Arc::new(Message { role, content }));
+            }
+            Some(_) | None => self.messages.push(Arc::new(Message { role, content })),
+        }
+    }
+}
+
+/// Whether each result belongs to a call in a message before it, so that no earlier message gets one.
+fn answers_itself(messages: &[Message]) -> bool {
+    let mut called = HashSet::new();
+    for message in messages {
+        let is_own = |block: &Block| match block {
+            Block::ToolResult { tool_use_id, .. } => called.contains(tool_use_id),
+            _ => true,
+        };
+        if !message.content.iter().all(is_own) {
+            return false;
+        }
+        if message.role == Role::Assistant {
+            called.extend(calls_of(&message.content));
+        }
+    }
+    true
+}
+
+fn calls_of(content: &[Block]) -> impl Iterator<Item = &ToolUseId> {
+    content.iter().filter_map(|block| match block {
+        Block::ToolUse { id, .. } => Some(id),
+        _ => None,
+    })
 }
 
 /// Stored results by call, each with the index of its message.
@@ -54,26 +148,6 @@ pub fn awaits_answer(messages: &[Message]) -> bool {
         }
     }
     false
-}
-
-struct View {
-    messages: Vec<Message>,
-}
-
-impl View {
-    fn push(&mut self, role: Role, content: Vec<Block>) {
-        if content.is_empty() {
-            return;
-        }
-        match self.messages.last_mut() {
-            Some(last) if last.role == role => last.content.extend(content),
-            None if role == Role::Assistant => {
-                self.messages.push(Message::user_text("(the conversation goes on)"));
-                self.messages.push(Message { role, content });
-            }
-            Some(_) | None => self.messages.push(Message { role, content }),
-        }
-    }
 }
 
 /// What is sent of an assistant message. One of thinking alone says nothing and is left out.
@@ -196,7 +270,73 @@ fn sendable_result(content: &[ResultBlock]) -> Vec<ResultBlock> {
 mod tests {
     use super::*;
     use crate::testing::{id, render};
+    use proptest::prelude::*;
     use serde_json::json;
+
+    /// A message of a history that may be damaged in every way.
+    fn message() -> impl Strategy<Value = Message> {
+        let block = prop_oneof![
+            prop_oneof![Just(" "), Just("a"), Just("b")].prop_map(Block::text),
+            Just(Block::Thinking { thinking: "hm".to_owned(), signature: "s".to_owned() }),
+            (0..4_u8).prop_map(|n| Block::ToolUse {
+                id: id(&format!("t{n}")),
+                name: "Read".to_owned(),
+                input: json!({}),
+                provider_data: None,
+            }),
+            (0..4_u8, "[a-z]?").prop_map(|(n, text)| Block::tool_result(id(&format!("t{n}")), text, false)),
+        ];
+        (any::<bool>(), prop::collection::vec(block, 0..4)).prop_map(|(is_user, content)| Message {
+            role: if is_user { Role::User } else { Role::Assistant },
+            content,
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_view_that_grew_is_the_view_of_the_whole(
+            messages in prop::collection::vec(message(), 0..12),
+            steps in prop::collection::vec(1..4_usize, 12),
+            foreign in any::<bool>(),
+        ) {
+            let asked = BTreeMap::from([(usize::from(foreign), "other".to_owned())]);
+            let (mut view, mut end) = (View::default(), 0);
+            for step in steps {
+                end = (end + step).min(messages.len());
+                let grown: Vec<Message> =
+                    view.grow(&messages[..end], &asked, "m", 0).iter().map(|message| (**message).clone()).collect();
+                prop_assert_eq!(grown, api_messages(&messages[..end], &asked, "m"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_the_same_message_and_a_rewritten_history_is_another() {
+        let turn = |n: u32| {
+            let call = Block::ToolUse {
+                id: id(&format!("t{n}")),
+                name: "Read".to_owned(),
+                input: json!({}),
+                provider_data: None,
+            };
+            let result = Block::tool_result(id(&format!("t{n}")), "ok", false);
+            [Message::assistant(vec![call]), Message::user(vec![result])]
+        };
+        let mut messages = vec![Message::user_text("a")];
+        let mut view = View::default();
+        messages.extend(turn(1));
+        messages.extend(turn(2));
+        let before = view.grow(&messages, &BTreeMap::new(), "m", 0).to_vec();
+        messages.extend(turn(3));
+        let after = view.grow(&messages, &BTreeMap::new(), "m", 0).to_vec();
+        assert!(before[..3].iter().zip(&after).all(|(before, after)| Arc::ptr_eq(before, after)));
+        assert_eq!(before, after[..5]);
+        messages[0] = Message::user_text("b");
+        assert_eq!(view.grow(&messages, &BTreeMap::new(), "m", 0)[0].text(), "a", "the number tells");
+        assert_eq!(view.grow(&messages, &BTreeMap::new(), "m", 1)[0].text(), "b");
+    }
 
     fn check(messages: &[Message], expected: &str) {
         assert_eq!(render(&api_messages(messages, &BTreeMap::new(), "m")), expected);

@@ -276,7 +276,8 @@ impl Engine {
         };
         let (mut left_out, mut tries) = (0, 0);
         loop {
-            let messages = autocompact::summary_request(&view, left_out);
+            let messages: Vec<Arc<Message>> =
+                autocompact::summary_request(&view, left_out).into_iter().map(Arc::new).collect();
             let request = ModelRequest {
                 prefix: Arc::clone(&self.config.prefix),
                 breakpoints: vec![Breakpoint::Prefix, Breakpoint::Message(messages.len() - 1)],

@@ -26,7 +26,9 @@ mod tools;
 
 /// I1 and what providers refuse, on one request.
 #[track_caller]
-pub(super) fn check_messages(messages: &[Message]) {
+pub(super) fn check_messages<M: std::borrow::Borrow<Message>>(messages: &[M]) {
+    let messages: Vec<&Message> = messages.iter().map(std::borrow::Borrow::borrow).collect();
+    let messages = messages.as_slice();
     assert_eq!(messages.first().map(|message| message.role), Some(Role::User), "{}", render(messages));
     let mut open: HashSet<ToolUseId> = HashSet::new();
     for (index, message) in messages.iter().enumerate() {

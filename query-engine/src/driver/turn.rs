@@ -16,7 +16,6 @@ use crate::{
     context::{
         accounting, cache,
         tool_result_budget::{self as budget, PER_TURN_CHARS, Size},
-        view,
     },
     executor::{Executor, ExecutorConfig, INTERRUPTED, Progress},
     ports::{
@@ -105,7 +104,8 @@ impl Engine {
             self.guard.declare_break("model changed");
         }
         self.last_model = Some(info.name.clone());
-        let messages = view::api_messages(&self.state.messages, &self.state.asked, &info.name);
+        let state = &self.state;
+        let messages = self.view.grow(&state.messages, &state.asked, &info.name, state.rewrites).to_vec();
         let bound = self.state.step.max_output.get(&info.name).copied().unwrap_or(u64::MAX);
         let max_tokens =
             self.config.max_output_tokens.unwrap_or(info.max_output).min(info.max_output).min(bound);
@@ -220,6 +220,7 @@ impl Engine {
             Progress::Passed { index, has_effect } => {
                 if has_effect {
                     self.record_intent(turn, index).await?;
+                    self.ports.surroundings.before_effect().await;
                 }
                 turn.executor.run(index);
                 Ok(())
@@ -260,6 +261,7 @@ impl Engine {
             },
             duration_ms: finished.duration.as_millis() as u64,
             effect: finished.output.effect.clone(),
+            seen: finished.output.seen.clone(),
         }));
         self.flush(records, durability).await
     }

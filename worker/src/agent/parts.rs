@@ -82,6 +82,7 @@ impl Parts {
             Arc::new(move |path: &Path| hidden.is_visible(path))
         };
         let files = Arc::new(Files::new(root.clone(), launch.home.clone(), visible));
+        files.memory.restore(recorder.facts().seen);
         let memory = load_memory(launch, root.clone()).await;
         let commands = Commands::new(shell.clone(), tree.clone());
         let gate = Arc::new(WorkerGate::new(

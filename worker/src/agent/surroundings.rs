@@ -94,6 +94,11 @@ impl Surroundings for WorkerSurroundings {
         now()
     }
 
+    /// The snapshot of a turn holds no change of the next one.
+    async fn before_effect(&self) {
+        self.settle().await;
+    }
+
     async fn after_turn(&self, changed: bool) -> Vec<Block> {
         if changed {
             self.start_snapshot().await;

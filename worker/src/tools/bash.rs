@@ -164,7 +164,7 @@ impl Tool for Bash {
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: BashInput = match parse("Bash", input) {
             Ok(input) => input,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         if input.command.trim().is_empty() {
             return ToolOutput::error("The command is empty.");
@@ -287,8 +287,8 @@ struct JobInput {
 }
 
 impl JobInput {
-    fn id(&self) -> Result<JobId, ToolOutput> {
-        self.bash_id.parse().map_err(|_| ToolOutput::error(format!("There is no job `{}`.", self.bash_id)))
+    fn id(&self) -> Result<JobId, String> {
+        self.bash_id.parse().map_err(|_| format!("There is no job `{}`.", self.bash_id))
     }
 }
 
@@ -319,7 +319,7 @@ impl Tool for BashOutput {
     async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
         let id = match parse::<JobInput>("BashOutput", input).and_then(|input| input.id()) {
             Ok(id) => id,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         match self.0.news_of(id) {
             Ok((text, status)) => {
@@ -362,7 +362,7 @@ impl Tool for KillShell {
     async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
         let id = match parse::<JobInput>("KillShell", input).and_then(|input| input.id()) {
             Ok(id) => id,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         match self.0.shell.kill_job(id).await {
             Ok(end) => ToolOutput::text(format!("{id} ended: {}.", job_end(&end))),

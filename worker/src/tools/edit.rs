@@ -79,7 +79,7 @@ impl Tool for Edit {
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: Input = match parse("Edit", input) {
             Ok(input) => input,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         let files = self.files.clone();
         blocking("Edit", move || edit(&files, &input, &context.tool_use_id).unwrap_or_else(ToolOutput::error))
@@ -125,9 +125,9 @@ fn edit(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, St
     }
     let result = replace(&bytes, &view, &found, &new);
     text::write_whole(&path, &result).map_err(|error| format!("{given} cannot be written: {error}."))?;
-    files.memory.note(&path, &result);
+    let seen = files.memory.note(&path, &result);
     files.touch(&path);
-    Ok(answer(given, &path, &view, &found, &result, changed))
+    Ok(answer(given, &path, &view, &found, &result, changed).with_seen(seen))
 }
 
 /// The new bytes. A line break that is put in takes the style of those it replaces, else the file's.

@@ -71,7 +71,7 @@ impl Tool for Glob {
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: Input = match parse("Glob", input) {
             Ok(input) => input,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         let files = self.files.clone();
         blocking("Glob", move || glob(&files, &input, &context).unwrap_or_else(ToolOutput::error)).await

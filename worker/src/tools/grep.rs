@@ -122,7 +122,7 @@ impl Tool for Grep {
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: Input = match parse("Grep", input) {
             Ok(input) => input,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         let files = self.files.clone();
         blocking("Grep", move || grep(&files, &input, &context).unwrap_or_else(ToolOutput::error)).await

@@ -9,6 +9,7 @@ use std::{
 };
 
 use sha2::{Digest as _, Sha256};
+use swarm_protocol::record::FileSeen;
 
 /// Longer contents are remembered by hash alone.
 const MAX_TEXT_BYTES: usize = 256 * 1024;
@@ -18,7 +19,8 @@ const MAX_KEPT_BYTES: usize = 4 * 1024 * 1024;
 /// How a file looked when it was last read or written.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    hash: [u8; 32],
+    /// SHA-256, in hexadecimal digits.
+    hash: String,
     /// Its content, while it is kept.
     pub bytes: Option<Arc<[u8]>>,
     age: u64,
@@ -43,14 +45,16 @@ struct Table {
 }
 
 impl FileMemory {
-    /// The model knows this content now. `path` is the real one, links resolved.
-    pub fn note(&self, path: &Path, bytes: &[u8]) {
+    /// The model knows this content now. `path` is the real one, links resolved. The answer is for the record.
+    pub fn note(&self, path: &Path, bytes: &[u8]) -> FileSeen {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.clock += 1;
         let age = table.clock;
         let kept = (bytes.len() <= MAX_TEXT_BYTES).then(|| Arc::from(bytes));
         table.kept_bytes += if kept.is_some() { bytes.len() } else { 0 };
-        let former = table.seen.insert(path.to_owned(), Seen { hash: hash(bytes), bytes: kept, age });
+        let hash = hash(bytes);
+        let seen = FileSeen { path: path.to_string_lossy().into_owned(), sha256: hash.clone() };
+        let former = table.seen.insert(path.to_owned(), Seen { hash, bytes: kept, age });
         table.kept_bytes -= former.and_then(|seen| seen.bytes).map_or(0, |bytes| bytes.len());
         while table.kept_bytes > MAX_KEPT_BYTES {
             let oldest =
@@ -58,21 +62,25 @@ impl FileMemory {
             let Some(freed) = oldest.and_then(|seen| seen.bytes.take()) else { break };
             table.kept_bytes -= freed.len();
         }
+        seen
+    }
+
+    /// What earlier processes of this agent saw, by path.
+    pub fn restore(&self, seen: impl IntoIterator<Item = (PathBuf, String)>) {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (path, hash) in seen {
+            table.seen.entry(path).or_insert(Seen { hash, bytes: None, age: 0 });
+        }
     }
 
     /// How a file looked.
     pub fn seen(&self, path: &Path) -> Option<Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).seen.get(path).cloned()
     }
-
-    /// Everything is as if unread: the worktree was put back to another state.
-    pub fn forget_all(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Table::default();
-    }
 }
 
-fn hash(bytes: &[u8]) -> [u8; 32] {
-    Sha256::digest(bytes).into()
+fn hash(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
 }
 
 #[cfg(test)]

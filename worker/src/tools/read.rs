@@ -84,7 +84,7 @@ impl Tool for Read {
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: Input = match parse("Read", input) {
             Ok(input) => input,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         let files = self.files.clone();
         blocking("Read", move || read(&files, &input, &context.tool_use_id)).await
@@ -121,10 +121,12 @@ fn read(files: &Files, input: &Input, call: &ToolUseId) -> ToolOutput {
             bytes.len()
         ));
     }
+    let answer = page(&bytes, input);
     if std::str::from_utf8(&bytes).is_ok() {
-        files.memory.note(&real, &bytes);
+        answer.with_seen(files.memory.note(&real, &bytes))
+    } else {
+        answer
     }
-    page(&bytes, input)
 }
 
 fn missing(files: &Files, path: &Path, given: &str) -> ToolOutput {

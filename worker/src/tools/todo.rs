@@ -73,7 +73,7 @@ impl Tool for TodoWrite {
     async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
         let Input { todos } = match parse("TodoWrite", input) {
             Ok(input) => input,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         if let Some(item) = todos.iter().find(|item| !STATUSES.contains(&item.status.as_str())) {
             return ToolOutput::error(format!(

@@ -65,7 +65,7 @@ impl Tool for Write {
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         let input: Input = match parse("Write", input) {
             Ok(input) => input,
-            Err(answer) => return answer,
+            Err(problem) => return ToolOutput::error(problem),
         };
         let files = self.files.clone();
         blocking("Write", move || {
@@ -107,14 +107,16 @@ fn write(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, S
         }
     };
     text::write_whole(&path, &content).map_err(failed)?;
-    files.memory.note(&path, &content);
+    let seen = files.memory.note(&path, &content);
     files.touch(&path);
     let now = text::plain_line_ends(&input.content);
     let (added, removed) = text::line_counts(before.as_deref().unwrap_or_default(), &now);
     let lines = now.lines().count();
     let done = if former.is_some() { "overwritten" } else { "made" };
     let effect = ToolEffect::Edited { path: path.to_string_lossy().into_owned(), added, removed };
-    Ok(ToolOutput::text(format!("{given} was {done} ({lines} lines).{note}")).with_effect(effect))
+    Ok(ToolOutput::text(format!("{given} was {done} ({lines} lines).{note}"))
+        .with_effect(effect)
+        .with_seen(seen))
 }
 
 fn check_read(files: &Files, path: &std::path::Path, given: &str, bytes: &[u8]) -> Result<(), String> {

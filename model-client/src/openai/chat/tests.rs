@@ -395,8 +395,10 @@ fn the_bytes_of_a_request() {
         replay_reasoning: !openai,
         opaque: "chat:test".to_owned(),
     };
-    let body =
-        |openai| String::from_utf8(chat_request::body(&shape(openai), &request(conversation()))).unwrap();
+    let body = |openai| {
+        String::from_utf8(chat_request::body(&shape(openai), &request(conversation()), &Default::default()))
+            .unwrap()
+    };
     expect![[r#"
         {"model":"m","max_tokens":1000,"stream":true,"tools":[{"type":"function","function":{"name":"Read","description":"The Read tool.","parameters":{"type":"object","properties":{"file_path":{"type":"string"}}}}},
         {"type":"function","function":{"name":"Write","description":"The Write tool.","parameters":{"type":"object","properties":{"file_path":{"type":"string"}}}}}],"tool_choice":"auto","messages":[{"role":"system","content":"You are an agent.\n\nBe brief."},

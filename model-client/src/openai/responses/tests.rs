@@ -215,7 +215,7 @@ fn conversation() -> Vec<Message> {
 #[test]
 fn the_bytes_of_a_request() {
     let shape = Shape { model: "m".to_owned(), reasons: true, summaries: true, stale_before: 0 };
-    let body = responses_request::body(&shape, &request(conversation()));
+    let body = responses_request::body(&shape, &request(conversation()), &Default::default());
     expect![[r#"
         {"model":"m","max_output_tokens":1000,"stream":true,"store":false,"include":["reasoning.encrypted_content"],"reasoning":{"summary":"auto"},"tools":[{"type":"function","name":"Read","description":"The Read tool.","parameters":{"type":"object","properties":{"file_path":{"type":"string"}}},"strict":false},
         {"type":"function","name":"Write","description":"The Write tool.","parameters":{"type":"object","properties":{"file_path":{"type":"string"}}},"strict":false}],"tool_choice":"auto","parallel_tool_calls":true,"instructions":"You are an agent.\n\nBe brief.","input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]},
@@ -229,7 +229,9 @@ fn the_bytes_of_a_request() {
         {"type":"function_call_output","call_id":"call_2","output":"[image of type image/gif: see the next message]"},
         {"role":"user","content":[{"type":"input_image","image_url":"data:image/gif;base64,R0lGODlhAQABAAAAACw=","detail":"auto"}]}]}"#]].assert_eq(&String::from_utf8(body).unwrap().replace("},{", "},\n{"));
     let stale = Shape { reasons: false, stale_before: 5, ..shape };
-    let body = String::from_utf8(responses_request::body(&stale, &request(conversation()))).unwrap();
+    let body =
+        String::from_utf8(responses_request::body(&stale, &request(conversation()), &Default::default()))
+            .unwrap();
     assert!(!body.contains("\"reasoning\"") && !body.contains("encrypted"), "{body}");
 }
 
@@ -262,10 +264,10 @@ async fn stale_reasoning_is_dropped_once_and_stays_dropped() {
     let model = model(&provider, "gpt-6.2-sol");
     let mut request = request(conversation());
     assert!(collect(&*model, &request).await.iter().all(Result::is_ok));
-    request.messages.extend([
-        Message::assistant(vec![reasoning("fresh"), Block::text("Done.")]),
-        Message::user_text("thanks"),
-    ]);
+    request.messages.extend(
+        [Message::assistant(vec![reasoning("fresh"), Block::text("Done.")]), Message::user_text("thanks")]
+            .map(std::sync::Arc::new),
+    );
     assert!(collect(&*model, &request).await.iter().all(Result::is_ok));
     let kept: Vec<Vec<String>> = provider
         .received()

@@ -85,6 +85,7 @@ fn records(happenings: &[Happening]) -> Vec<RecordBody> {
                         result: result(id),
                         duration_ms: 1,
                         effect: Default::default(),
+                        seen: None,
                     }));
                 }
                 if !committed {

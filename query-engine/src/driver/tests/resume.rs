@@ -82,6 +82,7 @@ fn finished_calls_keep_their_result_and_others_are_unknown() {
             result: Block::tool_result(id("t1"), "ok", false),
             duration_ms: 1,
             effect: Default::default(),
+            seen: None,
         }),
     ];
     let state = LoopState::fold(records.iter());
