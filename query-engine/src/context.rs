@@ -4,7 +4,10 @@ pub mod accounting;
 pub mod autocompact;
 pub mod boundary;
 pub mod cache;
+pub mod microcompact;
+mod pairs;
 pub mod prefix;
+pub mod snip;
 pub mod tool_result_budget;
 pub mod view;
 
@@ -14,6 +17,10 @@ pub mod view;
 pub enum Step {
     /// Results that were not sent yet are cut to head and tail.
     ToolResultBudget,
+    /// Results that cannot matter any more lose their body.
+    Snip,
+    /// Old results of tools that can be run again are put away.
+    Microcompact,
     /// Old history becomes a summary.
     Autocompact,
 }
@@ -28,13 +35,15 @@ pub enum ActsOn {
 }
 
 /// The order.
-pub const STACK: &[Step] = &[Step::ToolResultBudget, Step::Autocompact];
+pub const STACK: &[Step] = &[Step::ToolResultBudget, Step::Snip, Step::Microcompact, Step::Autocompact];
 
 impl Step {
     /// The name in a boundary.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ToolResultBudget => "tool_result_budget",
+            Self::Snip => "snip",
+            Self::Microcompact => "microcompact",
             Self::Autocompact => "autocompact",
         }
     }
@@ -43,7 +52,7 @@ impl Step {
     pub const fn acts_on(self) -> ActsOn {
         match self {
             Self::ToolResultBudget => ActsOn::Unsent,
-            Self::Autocompact => ActsOn::Sent,
+            Self::Snip | Self::Microcompact | Self::Autocompact => ActsOn::Sent,
         }
     }
 }

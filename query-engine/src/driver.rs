@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use swarm_protocol::{
-    Block, ExitReason, Message, Usage,
+    Block, ExitReason, Message, Role, Usage,
     frame::Live,
     record::{Origin, RecordBody},
     status::WaitingFor,
@@ -25,11 +25,11 @@ use crate::{
     executor::Tools,
     ports::{
         BeforeEnd, Durability, Gate, HookAnswer, Hooks, Inbox, Incoming, Model, ModelInfo, Observer, Prefix,
-        StorageError, Surroundings, Tool, ToolSpec, Transcript,
+        Repeats, StorageError, Surroundings, Tool, ToolSpec, Transcript,
     },
     recovery::RetryPolicy,
     state::{LoopState, StepState},
-    transition::{Answered, Interrupted, Policy, StepOutcome, Transition, asks_to_end, decide},
+    transition::{Answered, Interrupted, Policy, StepOutcome, Transition, asks_about, asks_to_end, decide},
 };
 
 mod hygiene;
@@ -59,6 +59,8 @@ pub struct EngineConfig {
     pub grace: Duration,
     /// How long the provider's cache stays warm.
     pub cache_ttl: Duration,
+    /// How long ago the model answered an earlier process of this agent; none: never, or nobody knows.
+    pub idle_for: Option<Duration>,
     /// A figure in `0.0..1.0` for each wait.
     pub jitter: Arc<dyn Fn() -> f64 + Send + Sync>,
 }
@@ -76,6 +78,7 @@ impl EngineConfig {
             retry: RetryPolicy::default(),
             grace: Duration::from_millis(700),
             cache_ttl: Duration::from_secs(5 * 60),
+            idle_for: None,
             jitter: Arc::new(|| (uuid::Uuid::new_v4().as_u128() % 1_000) as f64 / 1_000.0),
         }
     }
@@ -186,8 +189,10 @@ pub struct Engine {
     first_failure: Option<Instant>,
     /// The model asked last; another one is a declared break.
     last_model: Option<String>,
-    /// When the own model last answered.
-    warm_since: Option<Instant>,
+    /// Until when the provider's cache holds what the own model was last sent.
+    warm_until: Option<Instant>,
+    /// Tokens in the conversation when clearing results last brought too little.
+    looked_at: u64,
     /// A person wants the history compacted before the next request.
     compact_first: bool,
     notes: Vec<String>,
@@ -203,6 +208,7 @@ impl Engine {
     pub fn new(config: EngineConfig, ports: Ports, state: LoopState) -> Self {
         let tools: BTreeMap<String, Arc<dyn Tool>> =
             ports.tools.iter().map(|tool| (tool.name().to_owned(), Arc::clone(tool))).collect();
+        let warm_until = config.idle_for.map(|idle| Instant::now() + config.cache_ttl.saturating_sub(idle));
         let prefix_bytes = accounting::prefix_bytes(&config.prefix);
         Self {
             config,
@@ -218,7 +224,8 @@ impl Engine {
             in_request: false,
             first_failure: None,
             last_model: None,
-            warm_since: None,
+            warm_until,
+            looked_at: 0,
             compact_first: false,
             notes: Vec::new(),
             cause: String::new(),
@@ -394,11 +401,50 @@ impl Engine {
         outcome: StepOutcome,
         cancel: &Cancel,
     ) -> Result<StepOutcome, StorageError> {
+        if let Some((times, what)) = asks_about(&self.state, &outcome) {
+            return self.ask_about(times, what, cancel).await;
+        }
         let StepOutcome::Answered(answered) = outcome else { return Ok(outcome) };
         if !asks_to_end(&self.state, &answered) {
             return Ok(StepOutcome::Answered(answered));
         }
         self.before_end(answered, cancel).await
+    }
+
+    /// Asks the person whether an agent that repeats itself may go on.
+    async fn ask_about(
+        &mut self,
+        times: u32,
+        what: String,
+        cancel: &Cancel,
+    ) -> Result<StepOutcome, StorageError> {
+        let last = self.state.messages.iter().rev().find(|message| message.role == Role::Assistant);
+        let call = last.and_then(|message| message.tool_uses().last().map(|(id, _, _)| id.clone()));
+        self.notes.push(format!("it repeated {what}"));
+        let repeats = Repeats { what, call };
+        let (gate, observer) = (Arc::clone(&self.ports.gate), Arc::clone(&self.ports.observer));
+        let withdraw = CancellationToken::new();
+        let may_go_on = {
+            let asked = gate.may_go_on(&repeats, &observer, &withdraw);
+            tokio::pin!(asked);
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {
+                    withdraw.cancel();
+                    // The gate closes what it asked; what it would say now is too late.
+                    drop(tokio::time::timeout(self.config.grace, asked).await);
+                    None
+                }
+                answer = &mut asked => Some(answer),
+            }
+        };
+        match may_go_on {
+            Some(may_go_on) => Ok(StepOutcome::Repeated { times, may_go_on }),
+            None => {
+                self.tombstone().await?;
+                Ok(StepOutcome::Interrupted { during: Interrupted::Streaming })
+            }
+        }
     }
 
     async fn before_end(&mut self, _: Answered, cancel: &Cancel) -> Result<StepOutcome, StorageError> {

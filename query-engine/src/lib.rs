@@ -7,6 +7,7 @@
 pub mod context;
 pub mod driver;
 mod executor;
+pub mod loop_detection;
 pub mod ports;
 pub mod recovery;
 pub mod response;

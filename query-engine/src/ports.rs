@@ -397,6 +397,26 @@ pub enum GateAnswer {
 pub trait Gate: Send + Sync {
     /// Asks for one call.
     async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer;
+
+    /// Asks the person whether an agent that repeats itself may go on (spec 2.6). Nobody to be asked, or
+    /// cancelled: no.
+    async fn may_go_on(
+        &self,
+        _repeats: &Repeats,
+        _observer: &Arc<dyn Observer>,
+        _cancel: &CancellationToken,
+    ) -> bool {
+        false
+    }
+}
+
+/// What an agent does again and again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeats {
+    /// As words: `the same call of Bash with the same result, 5 times in a row`.
+    pub what: String,
+    /// The last call of it; none when it repeats words.
+    pub call: Option<ToolUseId>,
 }
 
 // ---------------------------------------------------------------------------------- transcript, messages
@@ -507,6 +527,11 @@ pub trait Surroundings: Send + Sync {
 
     /// Keeps a whole result; answers with the path the model is told.
     async fn keep_result(&self, tool_use_id: &ToolUseId, text: &str) -> Result<String, StorageError>;
+
+    /// Keeps results that leave the conversation, so that they can be retrieved.
+    async fn put_away(&self, _originals: &[(ToolUseId, Vec<ResultBlock>)]) -> Result<(), StorageError> {
+        Ok(())
+    }
 
     /// What re-enters the conversation after a compaction (memory, to-do list, roster).
     async fn after_compaction(&self) -> Vec<Block>;

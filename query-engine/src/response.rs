@@ -162,6 +162,14 @@ impl Response {
             .collect()
     }
 
+    /// Takes the last `bytes` of the open words away; whole characters alone.
+    pub fn cut_open_text(&mut self, bytes: usize) {
+        if let Some(Slot::Open { kind: BlockKind::Text, text }) = self.blocks.values_mut().next_back() {
+            let end = text.floor_char_boundary(text.len().saturating_sub(bytes));
+            text.truncate(end);
+        }
+    }
+
     /// Whether a block of words closed.
     pub fn has_closed_text(&self) -> bool {
         self.blocks

@@ -151,6 +151,10 @@ pub struct StepState {
     pub rooms_made: u32,
     /// An empty answer was nudged once.
     pub nudged: bool,
+    /// The model was reminded that it repeats itself, and still does.
+    pub reminded: bool,
+    /// Equal rounds up to which a person let it go on.
+    pub may_repeat: u32,
     /// Refusals of the end by a hook, in a row.
     pub stop_blocks: u32,
     /// Answers in a row that paused.

@@ -25,7 +25,7 @@ use crate::{
     driver::{Engine, EngineConfig, Ports, build_prefix},
     ports::{
         BeforeEnd, BlockKind, ClosedBlock, Delta, Durability, Gate, GateAnswer, HookAnswer, Hooks, Inbox,
-        Incoming, Model, ModelError, ModelErrorKind, ModelInfo, ModelRequest, ModelStream, Observer,
+        Incoming, Model, ModelError, ModelErrorKind, ModelInfo, ModelRequest, ModelStream, Observer, Repeats,
         StorageError, StreamEvent, Surroundings, Tool, ToolContext, ToolOutput, Transcript,
     },
     state::LoopState,
@@ -433,9 +433,29 @@ pub fn wrote(path: &str) -> ToolOutput {
 pub struct FakeGate {
     answers: Mutex<Vec<(String, GateAnswer)>>,
     held: Mutex<Vec<(String, Arc<Notify>)>>,
+    may_go_on: AtomicBool,
+    questions: Mutex<Vec<String>>,
+    asked: Mutex<Option<Arc<Notify>>>,
 }
 
 impl FakeGate {
+    /// Lets an agent that repeats itself go on.
+    pub fn let_go_on(&self) {
+        self.may_go_on.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets the question whether it may go on wait for ever; the notice comes when it is asked.
+    pub fn hold_question(&self) -> Arc<Notify> {
+        let asked = Arc::new(Notify::new());
+        *lock(&self.asked) = Some(Arc::clone(&asked));
+        asked
+    }
+
+    /// What the person was asked about repetitions.
+    pub fn questions(&self) -> Vec<String> {
+        lock(&self.questions).clone()
+    }
+
     /// Denies calls of this tool.
     pub fn deny(&self, tool: &str, text: &str, stop: bool) {
         lock(&self.answers).push((tool.to_owned(), GateAnswer::Deny { text: text.to_owned(), stop }));
@@ -463,6 +483,16 @@ impl Gate for FakeGate {
             .iter()
             .find(|(name, _)| name == tool.name())
             .map_or(GateAnswer::Allow, |(_, answer)| answer.clone())
+    }
+
+    async fn may_go_on(&self, repeats: &Repeats, _: &Arc<dyn Observer>, _: &CancellationToken) -> bool {
+        lock(&self.questions).push(repeats.what.clone());
+        let held = lock(&self.asked).clone();
+        if let Some(asked) = held {
+            asked.notify_one();
+            std::future::pending::<()>().await;
+        }
+        self.may_go_on.load(Ordering::SeqCst)
     }
 }
 
@@ -727,6 +757,22 @@ impl Bench {
         let records = self.transcript.records();
         Engine::new(self.config(), self.ports(), LoopState::fold(records.iter()))
     }
+}
+
+/// A conversation of one call a turn, `t0`, `t1`, ..: tool, input, result, whether it failed.
+pub fn history(turns: &[(&str, Value, &str, bool)]) -> Vec<swarm_protocol::Message> {
+    let mut messages = vec![swarm_protocol::Message::user_text("the task")];
+    for (n, (tool, input, result, is_error)) in turns.iter().enumerate() {
+        let id = id(&format!("t{n}"));
+        messages.push(swarm_protocol::Message::assistant(vec![Block::ToolUse {
+            id: id.clone(),
+            name: (*tool).to_owned(),
+            input: input.clone(),
+            provider_data: None,
+        }]));
+        messages.push(swarm_protocol::Message::user(vec![Block::tool_result(id, *result, *is_error)]));
+    }
+    messages
 }
 
 /// A conversation as text, one line a block: `user: the task`, `assistant> Read {..}`, `user< ok`.

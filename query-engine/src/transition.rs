@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use swarm_protocol::{ExitReason, Timestamp, record::StopReason};
 
 use crate::{
+    loop_detection::{ASK_AT, REMIND_AT, repetition},
     ports::{HookAnswer, ModelError, ModelErrorKind, StorageError},
     recovery::{self, Failure, Remedy, RetryPolicy},
     state::{LoopState, StepState},
@@ -33,6 +34,10 @@ pub const RESUME_AFTER_CUT: &str = "Your output reached its limit and was cut. R
      Split what is left into smaller pieces.";
 /// Asks the model to take up an answer whose stream broke.
 pub const RESUME_AFTER_BREAK: &str = "The connection broke and your last message is incomplete. Go on exactly where it stopped: no apology, no recap.";
+/// What follows the name of a repetition in the reminder.
+const STOP_REPEATING: &str = "Repeating it will change nothing. Look at what you know, then take another way; if there is none, say what keeps you.";
+/// Equal rounds that a person's "go on" is good for.
+const ROUNDS_MORE: u32 = 10;
 /// The one nudge after an empty answer.
 pub const NUDGE: &str = "continue";
 
@@ -123,6 +128,15 @@ pub enum StepOutcome {
         /// When.
         during: Interrupted,
     },
+    /// The model said the same passage again and again: its answer was cut, and what was kept is committed.
+    RepeatedWords,
+    /// The agent repeats itself in spite of the reminder, and the person was asked.
+    Repeated {
+        /// Equal rounds.
+        times: u32,
+        /// What the person said; nobody there to say it is a no.
+        may_go_on: bool,
+    },
     /// A person denied a permission and stopped the agent; the turn is committed.
     DeniedAndStopped,
     /// A record could not be written.
@@ -186,6 +200,18 @@ pub fn decide(state: &LoopState, outcome: StepOutcome, policy: &Policy, now: Tim
         StepOutcome::Failed { failure, max_tokens, model } => {
             after_failure(state, &failure, max_tokens, model, policy, now)
         }
+        StepOutcome::RepeatedWords => {
+            let mut step = next_turn(state);
+            step.reminded = true;
+            step.say = Some(reminder("the same passage of words"));
+            next(state, step, Continue::NextTurn, policy)
+        }
+        StepOutcome::Repeated { may_go_on: false, times: _ } => Transition::Exit(ExitReason::LoopDetected),
+        StepOutcome::Repeated { may_go_on: true, times } => {
+            let mut step = next_turn(state);
+            step.may_repeat = times + ROUNDS_MORE;
+            next(state, step, Continue::NextTurn, policy)
+        }
         StepOutcome::MadeRoom { error, smaller } => after_making_room(state, error, smaller),
         StepOutcome::Compacted => {
             let why = Continue::Compacted;
@@ -210,6 +236,8 @@ pub fn decide(state: &LoopState, outcome: StepOutcome, policy: &Policy, now: Tim
 fn next_turn(state: &LoopState) -> StepState {
     StepState {
         nudged: state.step.nudged,
+        reminded: state.step.reminded,
+        may_repeat: state.step.may_repeat,
         stop_blocks: state.step.stop_blocks,
         pauses: state.step.pauses,
         max_output: state.step.max_output.clone(),
@@ -260,6 +288,7 @@ fn after_answer(state: &LoopState, answered: &Answered, policy: &Policy) -> Tran
         | StopReason::Truncated
         | StopReason::Unknown { word: _ } => {
             if answered.calls > 0 {
+                remind_of_repetition(state, &mut step);
                 return next(state, step, Continue::NextTurn, policy);
             }
             // Without a call, only an empty answer comes here: see `asks_to_end`.
@@ -267,6 +296,37 @@ fn after_answer(state: &LoopState, answered: &Answered, policy: &Policy) -> Tran
             step.say = Some(NUDGE.to_owned());
             next(state, step, Continue::GoOn, policy)
         }
+    }
+}
+
+/// Reminds the model once of a repetition; forgets about it when there is none any more.
+fn remind_of_repetition(state: &LoopState, step: &mut StepState) {
+    match repetition(&state.messages).filter(|found| found.times >= REMIND_AT) {
+        None => (step.reminded, step.may_repeat) = (false, 0),
+        Some(_) if step.reminded => {}
+        Some(found) => {
+            step.reminded = true;
+            step.say = Some(reminder(&found.sentence()));
+        }
+    }
+}
+
+fn reminder(what: &str) -> String {
+    format!("<system-reminder>\nYou repeat yourself: {what}. {STOP_REPEATING}\n</system-reminder>")
+}
+
+/// What a person is to be asked about before the loop goes on: a repetition that a reminder did not end.
+pub fn asks_about(state: &LoopState, outcome: &StepOutcome) -> Option<(u32, String)> {
+    let step = &state.step;
+    match outcome {
+        StepOutcome::Answered(answered) if answered.calls > 0 && step.reminded => {
+            let found = repetition(&state.messages)?;
+            (found.times >= ASK_AT.max(step.may_repeat)).then(|| (found.times, found.sentence()))
+        }
+        StepOutcome::RepeatedWords if step.reminded => {
+            Some((REMIND_AT, "the same passage of words".to_owned()))
+        }
+        _ => None,
     }
 }
 

@@ -303,7 +303,7 @@ pub enum StopReason {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CompactBoundary {
-    /// `auto`, `overflow` or `manual`.
+    /// `auto`, `cold`, `overflow` or `manual`.
     pub trigger: String,
     /// The steps that acted, in order.
     pub steps: Vec<String>,
@@ -313,6 +313,9 @@ pub struct CompactBoundary {
     pub post_tokens: u64,
     /// How many messages a summary stands for.
     pub messages_summarised: u64,
+    /// Calls whose results were put away; `Retrieve` returns them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_use_ids: Vec<ToolUseId>,
     /// The last record before, which `parent_uuid` no longer names.
     pub logical_parent_uuid: Option<Uuid>,
     /// The conversation as it goes on: what the provider sees from here.

@@ -9,6 +9,7 @@ mod compaction;
 mod control;
 mod crashes;
 mod delivery;
+mod loops;
 mod outcomes;
 mod permissions;
 mod processes;

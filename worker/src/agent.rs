@@ -271,6 +271,11 @@ impl Agent {
         config.max_turns = Some(launch.limits.max_turns);
         config.max_tool_concurrency = launch.limits.max_tool_concurrency.max(1);
         config.context_window = launch.spec.model.context_window;
+        config.idle_for = self
+            .recorder
+            .facts()
+            .last_answer
+            .map(|at| Duration::from_millis(crate::record::now().millis_since(at)));
         let ports = Ports {
             model,
             fallback: other(&launch.fallback, &keys.fallback),

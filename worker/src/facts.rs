@@ -38,6 +38,8 @@ pub struct Facts {
     pub todo: Vec<TodoItem>,
     /// Whether a request was ever sent.
     pub has_requests: bool,
+    /// When the model last answered, in any run.
+    pub last_answer: Option<Timestamp>,
     /// Turns.
     pub turns: u32,
     /// Use, helpers included.
@@ -77,6 +79,7 @@ impl Facts {
             seen: HashMap::new(),
             todo: Vec::new(),
             has_requests: false,
+            last_answer: None,
             turns: 0,
             usage: Usage::default(),
             cost: Cost::default(),
@@ -95,6 +98,9 @@ impl Facts {
     /// Adds a record.
     pub fn apply(&mut self, record: &Record) {
         self.of_every_run(&record.body);
+        if let RecordBody::Assistant { .. } = &record.body {
+            self.last_answer = Some(record.timestamp);
+        }
         if record.run != self.run {
             self.has_earlier_runs = true;
             return;

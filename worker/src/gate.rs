@@ -18,7 +18,7 @@ use agent_host::{
     decide,
 };
 use async_trait::async_trait;
-use query_engine::ports::{Durability, Gate, GateAnswer, Tool, ToolContext};
+use query_engine::ports::{Durability, Gate, GateAnswer, Observer, Repeats, Tool, ToolContext};
 use serde_json::Value;
 use swarm_protocol::{
     PermissionRequestId, RunNumber, ToolUseId, WaitingFor, WorkerId,
@@ -28,6 +28,7 @@ use swarm_protocol::{
     record::{RecordBody, input_summary},
 };
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::RunClock,
@@ -45,6 +46,8 @@ use words::{SEEK, by_rules, from_decision, refused};
 
 /// The server denies what nobody answered; should its word not come, the worker does so this much later.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
+/// What stands for the tool where an agent that repeats itself asks whether it may go on.
+const REPEATS: &str = "Repetition";
 /// What a request says when nobody answered.
 pub const TIMED_OUT: &str = "Permission request timed out";
 
@@ -185,24 +188,32 @@ impl WorkerGate {
         context: &ToolContext,
         answer: PermissionAnswer,
     ) -> GateAnswer {
-        let request = self.request(tool.name(), input, &context.tool_use_id, &answer);
+        let request = self.request(tool.name(), input, &context.tool_use_id, Some(&answer));
+        let look = || Some(self.answer(tool, input));
+        self.put_to_the_person(request, &context.observer, &context.cancel, &look).await
+    }
+
+    /// Records a request and waits for one decision. `look` says what rules and mode make of it now;
+    /// none: they have no say in it.
+    async fn put_to_the_person(
+        &self,
+        request: PermissionRequest,
+        observer: &Arc<dyn Observer>,
+        cancel: &CancellationToken,
+        look: &(dyn Fn() -> Option<PermissionAnswer> + Sync),
+    ) -> GateAnswer {
         let id = request.id.clone();
         // One decision and one look.
         let (sender, news) = mpsc::channel(2);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
         let registered = Registered { gate: self, id: &id };
-        let summary = request.summary.clone();
+        let cause = format!("{} {}", request.tool, request.summary);
         let record = RecordBody::PermissionRequested { request: Box::new(request) };
         if let Err(error) = self.recorder.write(vec![record], Durability::Now).await {
             return refused(format!("The permission request could not be recorded: {error}."));
         }
-        let observer = &context.observer;
-        observer.live(Live::Waiting {
-            waiting_for: Some(WaitingFor::Permission),
-            cause: format!("{} {summary}", tool.name()),
-            until: None,
-        });
-        let settled = self.wait(tool, input, context, news).await;
+        observer.live(Live::Waiting { waiting_for: Some(WaitingFor::Permission), cause, until: None });
+        let settled = self.wait(look, cancel, news).await;
         drop(registered);
         if self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             observer.live(Live::Waiting { waiting_for: None, cause: String::new(), until: None });
@@ -221,9 +232,8 @@ impl WorkerGate {
 
     async fn wait(
         &self,
-        tool: &dyn Tool,
-        input: &Value,
-        context: &ToolContext,
+        look: &(dyn Fn() -> Option<PermissionAnswer> + Sync),
+        cancel: &CancellationToken,
         mut news: mpsc::Receiver<News>,
     ) -> Settled {
         let _standstill = self.clock.stand_still();
@@ -237,7 +247,7 @@ impl WorkerGate {
                     // The sender left the table with a decision, which comes first.
                     None => return Settled::here(refused(TIMED_OUT.to_owned()), "the request is closed"),
                     Some(News::LookAgain) => {
-                        let answer = self.answer(tool, input);
+                        let Some(answer) = look() else { continue };
                         match answer.behavior {
                             RuleBehavior::Allow => {
                                 return Settled::here(GateAnswer::Allow, format!("allowed: {}", answer.by.because()));
@@ -250,7 +260,7 @@ impl WorkerGate {
                         }
                     }
                 },
-                () = context.cancel.cancelled() => {
+                () = cancel.cancelled() => {
                     return Settled::here(refused("The call was cancelled while it waited for permission.".to_owned()), "the call was cancelled");
                 }
                 () = deadline.passed() => {
@@ -265,7 +275,7 @@ impl WorkerGate {
         tool: &str,
         input: &Value,
         call: &ToolUseId,
-        answer: &PermissionAnswer,
+        answer: Option<&PermissionAnswer>,
     ) -> PermissionRequest {
         PermissionRequest {
             id: new_request_id(),
@@ -275,8 +285,8 @@ impl WorkerGate {
             tool: tool.to_owned(),
             input: input.clone(),
             summary: input_summary(input),
-            why: format!("It asks because {}.", answer.by.because()),
-            proposed_rule: answer.proposed_rule.clone(),
+            why: answer.map(|answer| format!("It asks because {}.", answer.by.because())).unwrap_or_default(),
+            proposed_rule: answer.and_then(|answer| answer.proposed_rule.clone()),
             description: input.get("description").and_then(Value::as_str).map(str::to_owned),
             requested_at: now(),
             timeout_ms: self.config.timeout.as_millis() as u64,
@@ -300,6 +310,26 @@ impl Gate for WorkerGate {
             RuleBehavior::Deny => by_rules(&answer),
             RuleBehavior::Ask => self.ask(tool, input, context, answer).await,
         }
+    }
+
+    async fn may_go_on(
+        &self,
+        repeats: &Repeats,
+        observer: &Arc<dyn Observer>,
+        cancel: &CancellationToken,
+    ) -> bool {
+        // Words alone belong to no call.
+        let call = repeats.call.clone().or_else(|| REPEATS.parse().ok());
+        let Some(call) = call.filter(|_| !self.config.is_unattended) else { return false };
+        let request = PermissionRequest {
+            tool: REPEATS.to_owned(),
+            summary: repeats.what.clone(),
+            why: "It asks because it repeats itself, although it was reminded. Allowed, it goes on; denied, it ends."
+                .to_owned(),
+            proposed_rule: None,
+            ..self.request(REPEATS, &serde_json::json!({ "repeats": repeats.what }), &call, None)
+        };
+        self.put_to_the_person(request, observer, cancel, &|| None).await == GateAnswer::Allow
     }
 }
 

@@ -1,12 +1,14 @@
 //! Where history was made smaller (spec 3.4).
 
-use swarm_protocol::{Message, record::CompactBoundary};
+use swarm_protocol::{Message, ToolUseId, record::CompactBoundary};
 
 /// Why room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// Our own estimate passed the threshold.
     Auto,
+    /// The provider's cache is cold anyway, so that a change costs nothing.
+    Cold,
     /// The provider refused the size.
     Overflow,
     /// A person asked.
@@ -18,6 +20,7 @@ impl Trigger {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Cold => "cold",
             Self::Overflow => "overflow",
             Self::Manual => "manual",
         }
@@ -31,6 +34,7 @@ pub fn boundary(
     pre_tokens: u64,
     post_tokens: u64,
     messages_summarised: u64,
+    tool_use_ids: Vec<ToolUseId>,
     messages: Vec<Message>,
 ) -> CompactBoundary {
     CompactBoundary {
@@ -39,6 +43,7 @@ pub fn boundary(
         pre_tokens,
         post_tokens,
         messages_summarised,
+        tool_use_ids,
         logical_parent_uuid: None,
         messages,
     }

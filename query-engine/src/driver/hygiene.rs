@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use swarm_protocol::{Message, Role, Usage, record::RecordBody, usage::Cost};
+use swarm_protocol::{Message, ResultBlock, Role, ToolUseId, Usage, record::RecordBody, usage::Cost};
+
 use tokio::time::Instant;
 
 use super::{Cancel, Engine};
@@ -13,6 +14,8 @@ use crate::{
         accounting::{self, Accounting, RESERVED_OUTPUT},
         autocompact::{self, History, SMALLER_SLICES},
         boundary::{Trigger, boundary},
+        microcompact::microcompact,
+        snip::snip,
         view,
     },
     ports::{Breakpoint, Model, ModelError, ModelErrorKind, ModelRequest, StorageError, StreamEvent},
@@ -26,6 +29,10 @@ use crate::{
 const SUMMARY_TRIES: u32 = 3;
 /// A refused body is brought to this part of its bytes.
 const BODY_SHARE: u64 = 2;
+/// A change of what was sent must free this part of the window, or the cache is worth more (spec 3.2): a tenth.
+const LEAST_FREED_SHARE: u64 = 10;
+/// How much more there must be before the cheap steps are tried again in vain: a fiftieth of the window.
+const LOOK_AGAIN_SHARE: u64 = 50;
 /// The name of the step in a boundary.
 const STRIP_MEDIA: &str = "strip_media";
 
@@ -48,46 +55,70 @@ struct Summary {
     cost: Cost,
 }
 
+/// A history after the cheap steps.
+struct Cleared {
+    messages: Vec<Message>,
+    steps: Vec<Step>,
+    originals: Vec<(ToolUseId, Vec<ResultBlock>)>,
+}
+
+impl Cleared {
+    /// Snip, then microcompact; thinking goes with them, for what comes before it has changed.
+    fn of(view: &[Message]) -> Self {
+        let mut cleared = Self { messages: view.to_vec(), steps: Vec::new(), originals: Vec::new() };
+        for step in STACK {
+            match step {
+                // Carried out as results come in, before they are recorded.
+                Step::ToolResultBudget => {}
+                Step::Snip => {
+                    if let Some(messages) = snip(&cleared.messages) {
+                        cleared.messages = messages;
+                        cleared.steps.push(*step);
+                    }
+                }
+                Step::Microcompact => {
+                    if let Some(done) = microcompact(&cleared.messages) {
+                        (cleared.messages, cleared.originals) = (done.messages, done.originals);
+                        cleared.steps.push(*step);
+                    }
+                }
+                // Needs a model: see `compact`.
+                Step::Autocompact => {}
+            }
+        }
+        if !cleared.steps.is_empty() {
+            cleared.messages = cleared.messages.iter().map(autocompact::without_thinking).collect();
+        }
+        cleared
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.steps.iter().map(|step| step.name()).collect()
+    }
+
+    fn ids(&self) -> Vec<ToolUseId> {
+        self.originals.iter().map(|(id, _)| id.clone()).collect()
+    }
+}
+
 impl Engine {
     /// Looks at the window before every request (K07), not after a turn that ended (K02).
     pub(super) async fn hygiene(&mut self, cancel: &Cancel) -> Result<Option<StepOutcome>, StorageError> {
         if self.in_request {
             return Ok(None);
         }
-        for step in STACK {
-            match step {
-                // Carried out as results come in, before they are recorded.
-                Step::ToolResultBudget => {}
-                Step::Autocompact => {
-                    if let Some(outcome) = self.autocompact(cancel).await? {
-                        return Ok(Some(outcome));
-                    }
-                }
-            }
-        }
-        let accounting = self.accounting();
-        // With the breaker open the provider decides (spec 3.5).
-        if accounting.messages >= accounting.block_at && !self.state.compaction.disabled {
-            self.name_contributors(accounting);
-            return Ok(Some(StepOutcome::OverTheLine));
-        }
-        Ok(None)
-    }
-
-    async fn autocompact(&mut self, cancel: &Cancel) -> Result<Option<StepOutcome>, StorageError> {
         let accounting = self.accounting();
         let forced = std::mem::take(&mut self.state.step.make_room);
-        if !forced && (!self.may_compact() || accounting.messages < accounting.compact_at) {
-            return Ok(None);
-        }
-        let trigger = if forced { Trigger::Overflow } else { Trigger::Auto };
-        let room = if self.may_compact() { self.compact(trigger, cancel).await } else { Room::NotMade };
+        let room = match self.occasion(accounting, forced) {
+            Some(trigger) => self.shrink(trigger, cancel).await?,
+            None => Room::NotMade,
+        };
         match room {
             Room::Cancelled => {
                 self.tombstone().await?;
-                Ok(Some(StepOutcome::Interrupted { during: Interrupted::Streaming }))
+                return Ok(Some(StepOutcome::Interrupted { during: Interrupted::Streaming }));
             }
-            Room::Made => Ok(Some(StepOutcome::Compacted)),
+            Room::Made => return Ok(Some(StepOutcome::Compacted)),
             Room::NotMade if forced => {
                 self.name_contributors(accounting);
                 let error = ModelError {
@@ -96,10 +127,92 @@ impl Engine {
                     retry_after: None,
                     status: None,
                 };
-                Ok(Some(StepOutcome::MadeRoom { error, smaller: false }))
+                return Ok(Some(StepOutcome::MadeRoom { error, smaller: false }));
             }
-            Room::NotMade => Ok(None),
+            Room::NotMade => {}
         }
+        // With the breaker open the provider decides (spec 3.5).
+        if accounting.messages >= accounting.block_at && !self.state.compaction.disabled {
+            self.name_contributors(accounting);
+            return Ok(Some(StepOutcome::OverTheLine));
+        }
+        Ok(None)
+    }
+
+    /// Why history may be changed now: the declared breaks of spec 3.2.
+    fn occasion(&self, accounting: Accounting, forced: bool) -> Option<Trigger> {
+        if forced {
+            return Some(Trigger::Overflow);
+        }
+        if !self.config.auto_compact {
+            return None;
+        }
+        if accounting.messages >= accounting.compact_at && self.may_compact() {
+            return Some(Trigger::Auto);
+        }
+        // What brought too little is not looked at again before there is more of it.
+        if accounting.messages < self.looked_at + self.model_info().context_window / LOOK_AGAIN_SHARE {
+            return None;
+        }
+        if accounting.messages >= accounting.warn_at {
+            Some(Trigger::Auto)
+        } else if self.is_cold() || self.is_other_model() {
+            Some(Trigger::Cold)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the provider holds nothing of this conversation that a change would lose.
+    fn is_cold(&self) -> bool {
+        let is_warm = self.warm_until.is_some_and(|until| Instant::now() < until);
+        !is_warm || !self.model().info().caches
+    }
+
+    fn is_other_model(&self) -> bool {
+        self.last_model.as_ref().is_some_and(|last| *last != self.model().info().name)
+    }
+
+    /// Makes history smaller: the cheap and reversible steps first, a summary where they are not enough. All of
+    /// it is one boundary.
+    async fn shrink(&mut self, trigger: Trigger, cancel: &Cancel) -> Result<Room, StorageError> {
+        let accounting = self.accounting();
+        let info = self.model_info();
+        let view = view::api_messages(&self.state.messages, &self.state.asked, &info.name);
+        let cleared = Cleared::of(&view);
+        let estimate = |messages: &[Message]| accounting::estimate(messages, accounting.bytes_per_token);
+        let (before, after) = (estimate(&view), estimate(&cleared.messages));
+        let freed = before.saturating_sub(after);
+        let left = accounting.messages.saturating_sub(freed);
+        let is_refused = trigger == Trigger::Overflow;
+        let must_summarise = is_refused || left >= accounting.compact_at;
+        if must_summarise && self.may_compact() {
+            match self.compact(trigger, &view, &cleared, cancel).await? {
+                Room::NotMade => {}
+                room => return Ok(room),
+            }
+        }
+        // When size was refused, anything that fits; else a change must be worth what the cache loses.
+        let is_worth_it = freed > 0 && (is_refused || freed >= info.context_window / LEAST_FREED_SHARE);
+        if cleared.steps.is_empty() || !is_worth_it {
+            self.looked_at = accounting.messages;
+            return Ok(Room::NotMade);
+        }
+        tracing::info!(trigger = trigger.as_str(), before, after, steps = ?cleared.steps, "old results were cleared");
+        self.ports.surroundings.put_away(&cleared.originals).await?;
+        let record = boundary(
+            trigger,
+            &cleared.names(),
+            accounting.messages,
+            after,
+            0,
+            cleared.ids(),
+            cleared.messages,
+        );
+        self.push(RecordBody::CompactBoundary(record));
+        self.guard.declare_break("results cleared");
+        self.looked_at = 0;
+        Ok(Room::Made)
     }
 
     fn may_compact(&self) -> bool {
@@ -120,8 +233,8 @@ impl Engine {
         let may_make_room = self.state.step.rooms_made < ROOMS_MADE;
         let room = match remedy(&failure, attempts, &self.config.retry, now) {
             Remedy::MakeRoom | Remedy::StripMedia if !may_make_room => Room::NotMade,
-            Remedy::MakeRoom => self.make_room(&failure.error, cancel).await,
-            Remedy::StripMedia => self.strip_media(&failure.error, request, model, cancel).await,
+            Remedy::MakeRoom => self.make_room(&failure.error, cancel).await?,
+            Remedy::StripMedia => self.strip_media(&failure.error, request, model, cancel).await?,
             Remedy::Wait(_)
             | Remedy::ClampOutput { .. }
             | Remedy::TryAnother { .. }
@@ -152,12 +265,16 @@ impl Engine {
     }
 
     /// The provider's word on what is too long beats every estimate (K05).
-    async fn make_room(&mut self, error: &ModelError, cancel: &Cancel) -> Room {
+    async fn make_room(&mut self, error: &ModelError, cancel: &Cancel) -> Result<Room, StorageError> {
         if let ModelErrorKind::PromptTooLong { limit: Some(limit) } = &error.kind {
             let window = self.model_info().context_window;
             self.config.context_window = Some(window.min(*limit));
         }
-        if self.may_compact() { self.compact(Trigger::Overflow, cancel).await } else { Room::NotMade }
+        if self.config.auto_compact {
+            self.shrink(Trigger::Overflow, cancel).await
+        } else {
+            Ok(Room::NotMade)
+        }
     }
 
     /// Bytes are the measure here, never tokens (A13).
@@ -167,7 +284,7 @@ impl Engine {
         request: &ModelRequest,
         model: &Arc<dyn Model>,
         cancel: &Cancel,
-    ) -> Room {
+    ) -> Result<Room, StorageError> {
         let messages = &self.state.messages;
         let (from, bytes) = if error.kind == ModelErrorKind::ImageRefused {
             // What was accepted before is not what is refused now.
@@ -180,26 +297,33 @@ impl Engine {
         };
         let Some(stripped) = autocompact::strip_media(messages, from, bytes) else {
             let too_large = error.kind == ModelErrorKind::RequestTooLarge;
-            return if too_large && self.may_compact() {
-                self.compact(Trigger::Overflow, cancel).await
+            return if too_large && self.config.auto_compact {
+                self.shrink(Trigger::Overflow, cancel).await
             } else {
-                Room::NotMade
+                Ok(Room::NotMade)
             };
         };
         let stripped: Vec<Message> = stripped.iter().map(autocompact::without_thinking).collect();
         let pre_tokens = self.accounting().messages;
         let post_tokens = accounting::estimate(&stripped, self.accounting().bytes_per_token);
-        let record = boundary(Trigger::Overflow, &[STRIP_MEDIA], pre_tokens, post_tokens, 0, stripped);
+        let record =
+            boundary(Trigger::Overflow, &[STRIP_MEDIA], pre_tokens, post_tokens, 0, Vec::new(), stripped);
         self.push(RecordBody::CompactBoundary(record));
         self.guard.declare_break("size refused");
-        Room::Made
+        Ok(Room::Made)
     }
 
-    /// Replaces old history by a summary.
-    async fn compact(&mut self, trigger: Trigger, cancel: &Cancel) -> Room {
+    /// Replaces old history by a summary. `view` is what the provider knows, and what is summarised; what stays
+    /// verbatim is taken from `cleared`.
+    async fn compact(
+        &mut self,
+        trigger: Trigger,
+        view: &[Message],
+        cleared: &Cleared,
+        cancel: &Cancel,
+    ) -> Result<Room, StorageError> {
         let accounting = self.accounting();
         let info = self.model_info();
-        let view = view::api_messages(&self.state.messages, &self.state.asked, &info.name);
         if !view.iter().any(|message| message.role == Role::Assistant) {
             self.compaction_failed(
                 "there is nothing to summarise",
@@ -207,11 +331,11 @@ impl Engine {
                 Usage::default(),
                 Cost::default(),
             );
-            return Room::NotMade;
+            return Ok(Room::NotMade);
         }
         let summary = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Room::Cancelled,
+            () = cancel.cancelled() => return Ok(Room::Cancelled),
             summary = self.summarise(accounting) => summary,
         };
         let Summary { text, model, usage, cost } = summary;
@@ -219,13 +343,13 @@ impl Engine {
             Ok(text) => text,
             Err(reason) => {
                 self.compaction_failed(&reason, model, usage, cost);
-                return Room::NotMade;
+                return Ok(Room::NotMade);
             }
         };
         let attachments = self.ports.surroundings.after_compaction().await;
         let compacted = autocompact::compact(
             &History {
-                messages: &view,
+                messages: &cleared.messages,
                 first: self.state.first.as_ref(),
                 person: &self.state.person,
                 attachments: &attachments,
@@ -234,24 +358,29 @@ impl Engine {
             },
             &text,
         );
-        let before = accounting::estimate(&view, accounting.bytes_per_token);
+        let before = accounting::estimate(view, accounting.bytes_per_token);
         let after = accounting::estimate(&compacted.messages, accounting.bytes_per_token);
         if !autocompact::saves_enough(before, after) {
             self.compaction_failed(&format!("{before} tokens became {after}"), model, usage, cost);
-            return Room::NotMade;
+            return Ok(Room::NotMade);
         }
         tracing::info!(trigger = trigger.as_str(), before, after, "history was compacted");
+        self.ports.surroundings.put_away(&cleared.originals).await?;
         self.push(RecordBody::HelperCall { purpose: PURPOSE_COMPACTION.to_owned(), model, usage, cost });
+        let mut steps = cleared.names();
+        steps.push(Step::Autocompact.name());
         self.push(RecordBody::CompactBoundary(boundary(
             trigger,
-            &[Step::Autocompact.name()],
+            &steps,
             accounting.messages.max(before),
             after,
             compacted.messages_summarised,
+            cleared.ids(),
             compacted.messages,
         )));
         self.guard.declare_break("compaction");
-        Room::Made
+        self.looked_at = 0;
+        Ok(Room::Made)
     }
 
     fn compaction_failed(&mut self, reason: &str, model: String, usage: Usage, cost: Cost) {
@@ -323,10 +452,8 @@ impl Engine {
     fn summary_model(&self, accounting: Accounting) -> Arc<dyn Model> {
         let own = self.model();
         let Some(helper) = &self.ports.helper else { return own };
-        let is_warm = own.info().caches
-            && self.warm_since.is_some_and(|since: Instant| since.elapsed() < self.config.cache_ttl);
         let needed = accounting.overhead + accounting.messages + RESERVED_OUTPUT;
-        if is_warm || needed > helper.info().context_window { own } else { Arc::clone(helper) }
+        if !self.is_cold() || needed > helper.info().context_window { own } else { Arc::clone(helper) }
     }
 
     fn name_contributors(&mut self, accounting: Accounting) {

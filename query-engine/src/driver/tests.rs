@@ -20,6 +20,7 @@ use crate::{
 
 mod compaction;
 mod generated;
+mod loops;
 mod recovery;
 mod resume;
 mod tools;

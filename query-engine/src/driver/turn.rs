@@ -18,6 +18,7 @@ use crate::{
         tool_result_budget::{self as budget, PER_TURN_CHARS, Size},
     },
     executor::{Executor, ExecutorConfig, INTERRUPTED, Progress},
+    loop_detection::PassageWatch,
     ports::{
         BlockKind, Delta, Durability, Model, ModelError, ModelErrorKind, ModelRequest, ModelStream,
         StorageError, StreamEvent,
@@ -35,6 +36,8 @@ const CUT_CALL: &str = "Your output reached its limit inside this call, so its a
 /// What ended the streaming of one response.
 enum Ended {
     Whole,
+    /// The model said the same again and again, and was cut short.
+    Repeating,
     Broken(ModelError),
     Cancelled(Interrupted),
 }
@@ -50,6 +53,7 @@ struct Turn {
     held: Option<ClosedCall>,
     /// Calls that an intent covers.
     covered: HashSet<ToolUseId>,
+    watch: PassageWatch,
     cut_calls: Vec<String>,
 }
 
@@ -75,6 +79,7 @@ impl Engine {
         let ended = self.finish_calls(&mut turn, ended, cancel).await?;
         match ended {
             Ended::Cancelled(during) => self.commit_interrupted(turn, during).await,
+            Ended::Repeating => self.commit_repeating(turn).await,
             Ended::Broken(error) => self.commit_broken(turn, &request, error, cancel).await,
             Ended::Whole => self.commit_whole(turn).await,
         }
@@ -143,6 +148,7 @@ impl Engine {
             executor,
             held: None,
             covered: HashSet::new(),
+            watch: PassageWatch::default(),
             cut_calls: Vec::new(),
         };
         Ok((request, turn))
@@ -164,7 +170,13 @@ impl Engine {
                 event = stream.next() => match event {
                     Some(Ok(event)) => {
                         self.observe(&event);
-                        if let Some(reason) = take_event(turn, &event) {
+                        let stopped = take_event(turn, &event);
+                        if let Some(bytes) = repeated_bytes(turn, &event) {
+                            turn.response.cut_open_text(bytes);
+                            release(turn, None);
+                            return Ok(Ended::Repeating);
+                        }
+                        if let Some(reason) = stopped {
                             return Ok(match reason {
                                 StopReason::Truncated => Ended::Broken(truncated()),
                                 StopReason::EndTurn
@@ -305,7 +317,7 @@ impl Engine {
     }
 
     async fn commit_whole(&mut self, mut turn: Turn) -> Result<StepOutcome, StorageError> {
-        self.warm_since = Some(Instant::now());
+        self.warm_until = Some(Instant::now() + self.config.cache_ttl);
         let stop_reason = turn.response.stop_reason.clone().unwrap_or(StopReason::EndTurn);
         if let StopReason::Unknown { word } = &stop_reason {
             tracing::warn!(stop_reason = word, "the model stopped for a reason this version does not know");
@@ -333,6 +345,14 @@ impl Engine {
         let stop = turn.executor.wants_stop();
         self.commit(turn, blocks, stop_reason, false, None).await?;
         Ok(if stop { StepOutcome::DeniedAndStopped } else { StepOutcome::Answered(answered) })
+    }
+
+    /// The words so far are kept; the connection was closed, so that the rest is not paid for.
+    async fn commit_repeating(&mut self, turn: Turn) -> Result<StepOutcome, StorageError> {
+        let stop = turn.executor.wants_stop();
+        let blocks = turn.response.kept_blocks();
+        self.commit(turn, blocks, StopReason::Truncated, true, None).await?;
+        Ok(if stop { StepOutcome::DeniedAndStopped } else { StepOutcome::RepeatedWords })
     }
 
     async fn commit_broken(
@@ -459,6 +479,20 @@ impl Engine {
             | StreamEvent::Stopped(_) => return,
         };
         self.ports.observer.live(live);
+    }
+}
+
+/// How many bytes at the end of the open words are repeats of what stands before them, when they are too many.
+fn repeated_bytes(turn: &mut Turn, event: &StreamEvent) -> Option<usize> {
+    match event {
+        StreamEvent::Delta { delta: Delta::Text(words) | Delta::Thinking(words), .. } => {
+            turn.watch.push(words)
+        }
+        StreamEvent::BlockStarted { .. } => {
+            turn.watch = PassageWatch::default();
+            None
+        }
+        _ => None,
     }
 }
 

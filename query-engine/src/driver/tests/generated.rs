@@ -7,6 +7,8 @@ use crate::{
     context::{
         accounting::{BYTES_PER_TOKEN, estimate},
         autocompact::{self, History},
+        microcompact::microcompact,
+        snip::snip,
         view::api_messages,
     },
     testing::RecordingTranscript,
@@ -155,6 +157,39 @@ proptest! {
                 prop_assert_eq!(&sent[..last.len().min(sent.len())], &last[..]);
                 last = sent;
             }
+        }
+    }
+
+    #[test]
+    fn clearing_results_keeps_every_invariant(happenings in prop::collection::vec(happening(), 1..40)) {
+        let records = records(&happenings);
+        let state = LoopState::fold(records.iter());
+        let view = api_messages(&state.messages, &state.asked, "test/model");
+        let last_turn = view.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
+        let snipped = snip(&view).unwrap_or_else(|| view.clone());
+        let done = microcompact(&snipped);
+        prop_assert_eq!(&done, &microcompact(&snipped));
+        let cleared = done.as_ref().map_or(&snipped, |done| &done.messages);
+        check_messages(cleared);
+        prop_assert!(estimate(cleared, BYTES_PER_TOKEN) <= estimate(&view, BYTES_PER_TOKEN));
+        prop_assert!(cleared[0].text().starts_with("the first request"));
+        // The same calls and words; only results change, and none that was not sent.
+        prop_assert_eq!(&cleared[last_turn..], &view[last_turn..]);
+        let without_results = |messages: &[Message]| -> Vec<(Role, Block)> {
+            blocks(messages).into_iter().filter(|(_, block)| !matches!(block, Block::ToolResult { .. })).collect()
+        };
+        prop_assert_eq!(without_results(cleared), without_results(&view));
+        // Once done there is nothing left to do, and every original is there.
+        prop_assert_eq!(snip(cleared).and_then(|again| microcompact(&again)), None);
+        prop_assert_eq!(microcompact(cleared), None);
+        for (id, content) in done.iter().flat_map(|done| &done.originals) {
+            let is_original = |block: &Block| match block {
+                Block::ToolResult { tool_use_id, content: original, .. } => {
+                    tool_use_id == id && original == content
+                }
+                _ => false,
+            };
+            prop_assert!(view.iter().flat_map(|message| &message.content).any(is_original));
         }
     }
 
