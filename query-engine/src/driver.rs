@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    budget::Budget,
     context::{
         accounting::{self, Accounting},
         prefix::PrefixGuard,
@@ -24,8 +25,8 @@ use crate::{
     },
     executor::Tools,
     ports::{
-        BeforeEnd, Durability, Gate, HookAnswer, Hooks, Inbox, Incoming, Model, ModelInfo, Observer, Prefix,
-        Repeats, StorageError, Surroundings, Tool, ToolSpec, Transcript,
+        BeforeEnd, Durability, Gate, Grants, HookAnswer, Hooks, Inbox, Incoming, Model, ModelInfo, Observer,
+        Prefix, Repeats, StorageError, Surroundings, Tool, ToolSpec, Transcript,
     },
     recovery::RetryPolicy,
     state::{LoopState, StepState},
@@ -33,6 +34,7 @@ use crate::{
 };
 
 mod hygiene;
+mod spending;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -44,6 +46,8 @@ pub struct EngineConfig {
     pub prefix: Arc<Prefix>,
     /// Turns of a run.
     pub max_turns: Option<u32>,
+    /// What this agent may spend in its life.
+    pub budget: Budget,
     /// Calls of a response that run together.
     pub max_tool_concurrency: usize,
     /// The most output to ask for; else what the model gives.
@@ -71,6 +75,7 @@ impl EngineConfig {
         Self {
             prefix: Arc::new(prefix),
             max_turns: None,
+            budget: Budget::default(),
             max_tool_concurrency: 10,
             max_output_tokens: None,
             context_window: None,
@@ -115,6 +120,8 @@ pub struct Ports {
     pub transcript: Arc<dyn Transcript>,
     /// Messages.
     pub inbox: Arc<dyn Inbox>,
+    /// Leave to spend from what several agents share.
+    pub grants: Arc<dyn Grants>,
     /// Hooks.
     pub hooks: Arc<dyn Hooks>,
     /// Wall time, working tree, kept results.
@@ -193,6 +200,8 @@ pub struct Engine {
     warm_until: Option<Instant>,
     /// Tokens in the conversation when clearing results last brought too little.
     looked_at: u64,
+    /// The agent was told that most of its budget is spent.
+    warned_of_budget: bool,
     /// A person wants the history compacted before the next request.
     compact_first: bool,
     notes: Vec<String>,
@@ -226,6 +235,7 @@ impl Engine {
             last_model: None,
             warm_until,
             looked_at: 0,
+            warned_of_budget: false,
             compact_first: false,
             notes: Vec::new(),
             cause: String::new(),
@@ -346,7 +356,13 @@ impl Engine {
         if let Some(outcome) = self.hygiene(cancel).await? {
             return Ok(outcome);
         }
-        let outcome = self.turn(self.model(), cancel).await?;
+        let model = self.model();
+        let planned = self.planned_call(&model);
+        let max_tokens = match self.granted(&model, planned, cancel).await? {
+            Ok(max_tokens) => max_tokens,
+            Err(outcome) => return Ok(outcome),
+        };
+        let outcome = self.turn(model, max_tokens, cancel).await?;
         self.after_turn(outcome, cancel).await
     }
 

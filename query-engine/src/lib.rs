@@ -4,6 +4,7 @@
 //! messages. It knows no HTTP, file, process, git, SQLite or tmux.
 #![warn(missing_docs)]
 
+pub mod budget;
 pub mod context;
 pub mod driver;
 mod executor;

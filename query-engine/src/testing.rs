@@ -24,9 +24,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     driver::{Engine, EngineConfig, Ports, build_prefix},
     ports::{
-        BeforeEnd, BlockKind, ClosedBlock, Delta, Durability, Gate, GateAnswer, HookAnswer, Hooks, Inbox,
-        Incoming, Model, ModelError, ModelErrorKind, ModelInfo, ModelRequest, ModelStream, Observer, Repeats,
-        StorageError, StreamEvent, Surroundings, Tool, ToolContext, ToolOutput, Transcript,
+        BeforeEnd, BlockKind, ClosedBlock, Delta, Durability, Gate, GateAnswer, Grant, Grants, HookAnswer,
+        Hooks, Inbox, Incoming, Model, ModelError, ModelErrorKind, ModelInfo, ModelRequest, ModelStream,
+        Observer, PlannedCall, Repeats, StorageError, StreamEvent, Surroundings, Tool, ToolContext,
+        ToolOutput, Transcript,
     },
     state::LoopState,
 };
@@ -498,6 +499,37 @@ impl Gate for FakeGate {
 
 // ------------------------------------------------------------------------------------------ the others
 
+/// Grants everything, until a script says otherwise; keeps what was asked.
+#[derive(Default)]
+pub struct FakeGrants {
+    answers: Mutex<VecDeque<Grant>>,
+    asked: Mutex<Vec<PlannedCall>>,
+}
+
+impl FakeGrants {
+    /// The next answer that is not given yet. A cap is known from now on.
+    pub fn push(&self, answer: Grant) {
+        lock(&self.answers).push_back(answer);
+    }
+
+    /// What was asked.
+    pub fn asked(&self) -> Vec<PlannedCall> {
+        lock(&self.asked).clone()
+    }
+}
+
+#[async_trait]
+impl Grants for FakeGrants {
+    fn is_capped(&self) -> bool {
+        !lock(&self.answers).is_empty()
+    }
+
+    async fn grant(&self, call: &PlannedCall) -> Grant {
+        lock(&self.asked).push(call.clone());
+        lock(&self.answers).pop_front().unwrap_or(Grant::Call { max_tokens: call.max_tokens })
+    }
+}
+
 /// A transcript in memory: each append with its durability.
 #[derive(Default)]
 pub struct RecordingTranscript {
@@ -692,6 +724,8 @@ pub struct Bench {
     pub transcript: Arc<RecordingTranscript>,
     /// The inbox.
     pub inbox: Arc<FakeInbox>,
+    /// The grants.
+    pub grants: Arc<FakeGrants>,
     /// The hooks.
     pub hooks: Arc<FakeHooks>,
     /// The surroundings.
@@ -713,6 +747,7 @@ impl Bench {
             gate: Arc::default(),
             transcript: Arc::default(),
             inbox,
+            grants: Arc::default(),
             hooks: Arc::default(),
             surroundings: Arc::default(),
             observer: Arc::default(),
@@ -735,6 +770,7 @@ impl Bench {
             gate: Arc::clone(&self.gate) as Arc<dyn Gate>,
             transcript: Arc::clone(&self.transcript) as Arc<dyn Transcript>,
             inbox: Arc::clone(&self.inbox) as Arc<dyn Inbox>,
+            grants: Arc::clone(&self.grants) as Arc<dyn Grants>,
             hooks: Arc::clone(&self.hooks) as Arc<dyn Hooks>,
             surroundings: Arc::clone(&self.surroundings) as Arc<dyn Surroundings>,
             observer: Arc::clone(&self.observer) as Arc<dyn Observer>,

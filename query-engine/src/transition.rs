@@ -121,6 +121,11 @@ pub enum StepOutcome {
         /// Whether messages or own jobs ask for another turn.
         more: bool,
     },
+    /// A budget has nothing left for the next call.
+    BudgetSpent {
+        /// Which.
+        budget: String,
+    },
     /// There is nothing new to answer.
     NothingToDo,
     /// A person or the coordinator interrupted; open calls have their results.
@@ -220,6 +225,7 @@ pub fn decide(state: &LoopState, outcome: StepOutcome, policy: &Policy, now: Tim
         }
         StepOutcome::OverTheLine => Transition::Exit(ExitReason::BlockingLimit),
         StepOutcome::Closing { hook, more } => after_closing(state, hook, more, policy),
+        StepOutcome::BudgetSpent { budget } => Transition::Exit(ExitReason::BudgetExceeded { budget }),
         StepOutcome::NothingToDo => Transition::Exit(ExitReason::Completed),
         StepOutcome::Interrupted { during: Interrupted::Streaming } => {
             Transition::Exit(ExitReason::AbortedStreaming)

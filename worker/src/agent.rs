@@ -12,7 +12,7 @@ use agent_host::transcript::{StoredRecord, TranscriptFile};
 use anyhow::Context as _;
 use query_engine::{
     Cancel, Engine, EngineConfig, LoopState, Ports,
-    ports::{Durability, NoHooks, Observer as _, Prefix},
+    ports::{Durability, NoHooks, Observer as _, Prefix, Unlimited},
 };
 use swarm_protocol::{
     ExitReason,
@@ -284,6 +284,7 @@ impl Agent {
             gate: parts.gate.clone(),
             transcript: self.recorder.clone(),
             inbox: parts.mailbox.clone(),
+            grants: Arc::new(Unlimited),
             hooks: Arc::new(NoHooks),
             surroundings: parts.surroundings.clone(),
             observer: self.link.outbox.clone(),

@@ -7,7 +7,7 @@ use query_engine::{
     Cancel, Counters, Engine, EngineConfig, LoopState, Ports,
     ports::{
         BeforeEnd, Durability, Gate, GateAnswer, Inbox, Incoming, NoHooks, Observer, Prefix, StorageError,
-        Surroundings, Tool, ToolContext, Transcript,
+        Surroundings, Tool, ToolContext, Transcript, Unlimited,
     },
 };
 use serde_json::Value;
@@ -89,6 +89,7 @@ pub(crate) fn start(
         gate: Arc::new(Open),
         transcript: actor.clone(),
         inbox: actor.clone(),
+        grants: Arc::new(Unlimited),
         hooks: Arc::new(NoHooks),
         surroundings: actor.clone(),
         observer: actor,

@@ -73,17 +73,12 @@ fn default_expects(agent_type: &str) -> Expects {
 }
 
 /// Reads a tool's input; what is wrong is said in words a model can act on.
-fn read_input<T: serde::de::DeserializeOwned>(input: Value) -> Result<T, ToolOutput> {
-    serde_json::from_value(input)
-        .map_err(|error| ToolOutput::error(format!("The input does not fit: {error}.")))
+fn read_input<T: serde::de::DeserializeOwned>(input: Value) -> Result<T, String> {
+    serde_json::from_value(input).map_err(|error| format!("The input does not fit: {error}."))
 }
 
-fn not_blank(name: &str, text: &str) -> Result<(), ToolOutput> {
-    if text.trim().is_empty() {
-        Err(ToolOutput::error(format!("`{name}` must not be empty.")))
-    } else {
-        Ok(())
-    }
+fn not_blank(name: &str, text: &str) -> Result<(), String> {
+    if text.trim().is_empty() { Err(format!("`{name}` must not be empty.")) } else { Ok(()) }
 }
 
 fn effect(what: &str, about: &str) -> ToolEffect {
@@ -136,28 +131,29 @@ impl Tool for Agent {
 
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
         match self.start(input, context).await {
-            Ok(output) | Err(output) => output,
+            Ok(output) => output,
+            Err(problem) => ToolOutput::error(problem),
         }
     }
 }
 
 impl Agent {
-    async fn start(&self, input: Value, context: ToolContext) -> Result<ToolOutput, ToolOutput> {
+    async fn start(&self, input: Value, context: ToolContext) -> Result<ToolOutput, String> {
         let input: AgentInput = read_input(input)?;
         not_blank("description", &input.description)?;
         not_blank("prompt", &input.prompt)?;
         if input.prompt.chars().count() > PROMPT_CHARS {
-            return Err(ToolOutput::error(format!("`prompt` has more than {PROMPT_CHARS} characters.")));
+            return Err(format!("`prompt` has more than {PROMPT_CHARS} characters."));
         }
         let agent_type = match input.subagent_type.as_deref() {
             None | Some("worker") => AGENT_TYPES[0].to_owned(),
             Some(known) if AGENT_TYPES.contains(&known) => known.to_owned(),
             Some(unknown) => {
-                return Err(ToolOutput::error(format!(
+                return Err(format!(
                     "There is no agent type `{}`. Known: {}.",
                     head_of(unknown),
                     AGENT_TYPES.join(", ")
-                )));
+                ));
             }
         };
         let isolation = match input.isolation.as_deref() {
@@ -165,15 +161,15 @@ impl Agent {
             Some("tmux") => Isolation::Tmux,
             Some("none") => Isolation::None,
             Some("remote") => {
-                return Err(ToolOutput::error(
-                    "isolation `remote` is not available: there are no nodes. Use worktree.",
-                ));
+                return Err(
+                    "isolation `remote` is not available: there are no nodes. Use worktree.".to_owned()
+                );
             }
             Some(unknown) => {
-                return Err(ToolOutput::error(format!(
+                return Err(format!(
                     "There is no isolation `{}`. Known: worktree, tmux, none.",
                     head_of(unknown)
-                )));
+                ));
             }
         };
         let base = match &input.base {
@@ -202,35 +198,35 @@ impl Agent {
                 let answer = spawn_answer(&spawned.worker_id, spawned.position, spawned.branch.as_deref());
                 Ok(ToolOutput::text(answer).with_effect(effect("spawned", &about)))
             }
-            Err(error) => Err(ToolOutput::error(format!("The worker was not started: {error}."))),
+            Err(error) => Err(format!("The worker was not started: {error}.")),
         }
     }
 
     /// Another model of the workers' provider; others have no key in this session.
-    fn other_model(&self, name: &str) -> Result<ModelEndpoint, ToolOutput> {
+    fn other_model(&self, name: &str) -> Result<ModelEndpoint, String> {
         let usual = &self.0.worker_model;
         let model = match name.split_once('/') {
             Some((provider, model)) if provider == usual.provider => model,
             None => name,
             _ => {
-                return Err(ToolOutput::error(format!(
+                return Err(format!(
                     "model `{}` is not configured here; leave it out, or name one of provider {}.",
                     head_of(name),
                     usual.provider
-                )));
+                ));
             }
         };
         Ok(ModelEndpoint { model: model.to_owned(), ..usual.clone() })
     }
 
-    async fn resolve_base(&self, base: &str) -> Result<String, ToolOutput> {
+    async fn resolve_base(&self, base: &str) -> Result<String, String> {
         let repository = Repository::open(&self.0.repo)
             .await
-            .map_err(|error| ToolOutput::error(format!("base: {}", actor::error_chain(&error))))?;
+            .map_err(|error| format!("base: {}", actor::error_chain(&error)))?;
         let resolved = repository
             .resolve_base(base)
             .await
-            .map_err(|error| ToolOutput::error(format!("base: {}", actor::error_chain(&error))))?;
+            .map_err(|error| format!("base: {}", actor::error_chain(&error)))?;
         Ok(resolved.commit.to_string())
     }
 }
@@ -273,10 +269,10 @@ impl Tool for SendMessage {
     async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
         let input: SendMessageInput = match read_input(input) {
             Ok(input) => input,
-            Err(output) => return output,
+            Err(problem) => return ToolOutput::error(problem),
         };
-        if let Err(output) = not_blank("message", &input.message) {
-            return output;
+        if let Err(problem) = not_blank("message", &input.message) {
+            return ToolOutput::error(problem);
         }
         let about = input.to.clone();
         let message = WorkerMessage { to: input.to, text: input.message, from_person: false };
@@ -329,7 +325,7 @@ impl Tool for TaskStop {
     async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
         let input: TaskStopInput = match read_input(input) {
             Ok(input) => input,
-            Err(output) => return output,
+            Err(problem) => return ToolOutput::error(problem),
         };
         let about = input.task_id.clone();
         let reason = input.reason.unwrap_or_else(|| "stopped by the coordinator".to_owned());

@@ -18,10 +18,13 @@ use crate::{
         snip::snip,
         view,
     },
-    ports::{Breakpoint, Model, ModelError, ModelErrorKind, ModelRequest, StorageError, StreamEvent},
+    ports::{
+        Breakpoint, Grant, Model, ModelError, ModelErrorKind, ModelRequest, PlannedCall, StorageError,
+        StreamEvent,
+    },
     recovery::{Failure, Remedy, backoff, remedy},
     response::Response,
-    state::{PURPOSE_COMPACTION, PURPOSE_COMPACTION_FAILED},
+    state::{PURPOSE_COMPACTION, PURPOSE_COMPACTION_FAILED, PURPOSE_DROPPED},
     transition::{Interrupted, ROOMS_MADE, StepOutcome},
 };
 
@@ -45,11 +48,18 @@ pub(super) enum Room {
     NotMade,
     /// Cancelled meanwhile.
     Cancelled,
+    /// A budget does not pay for the summary.
+    Spent {
+        /// Which.
+        budget: String,
+    },
 }
 
 /// A summary with what it took.
 struct Summary {
     text: Result<String, String>,
+    /// The budget that did not pay for it.
+    spent: Option<String>,
     model: String,
     usage: Usage,
     cost: Cost,
@@ -118,6 +128,7 @@ impl Engine {
                 self.tombstone().await?;
                 return Ok(Some(StepOutcome::Interrupted { during: Interrupted::Streaming }));
             }
+            Room::Spent { budget } => return Ok(Some(StepOutcome::BudgetSpent { budget })),
             Room::Made => return Ok(Some(StepOutcome::Compacted)),
             Room::NotMade if forced => {
                 self.name_contributors(accounting);
@@ -252,6 +263,7 @@ impl Engine {
                 self.tombstone().await?;
                 Ok(StepOutcome::Interrupted { during: Interrupted::Streaming })
             }
+            Room::Spent { budget } => Ok(StepOutcome::BudgetSpent { budget }),
             Room::Made => {
                 self.in_request = false;
                 Ok(StepOutcome::MadeRoom { error: failure.error, smaller: true })
@@ -338,7 +350,14 @@ impl Engine {
             () = cancel.cancelled() => return Ok(Room::Cancelled),
             summary = self.summarise(accounting) => summary,
         };
-        let Summary { text, model, usage, cost } = summary;
+        let Summary { text, spent, model, usage, cost } = summary;
+        if let Some(budget) = spent {
+            // Tries before it may have been paid for.
+            if usage.total() > 0 {
+                self.push(RecordBody::HelperCall { purpose: PURPOSE_DROPPED.to_owned(), model, usage, cost });
+            }
+            return Ok(Room::Spent { budget });
+        }
         let text = match text {
             Ok(text) => text,
             Err(reason) => {
@@ -399,19 +418,33 @@ impl Engine {
         let view = view::api_messages(&self.state.messages, &self.state.asked, &info.name);
         let mut summary = Summary {
             text: Err(String::new()),
+            spent: None,
             model: info.name.clone(),
             usage: Usage::default(),
             cost: Cost::default(),
         };
         let (mut left_out, mut tries) = (0, 0);
         loop {
-            let messages: Vec<Arc<Message>> =
-                autocompact::summary_request(&view, left_out).into_iter().map(Arc::new).collect();
+            let messages = autocompact::summary_request(&view, left_out);
+            let planned = PlannedCall {
+                model: info.name.clone(),
+                input_tokens: accounting.overhead
+                    + accounting::estimate(&messages, accounting.bytes_per_token),
+                max_tokens: info.max_output.min(RESERVED_OUTPUT),
+            };
+            let max_tokens = match self.ask_for_grant(&model, planned).await {
+                Grant::Call { max_tokens } => max_tokens,
+                Grant::Spent { budget } => {
+                    summary.spent = Some(budget);
+                    return summary;
+                }
+            };
+            let messages: Vec<Arc<Message>> = messages.into_iter().map(Arc::new).collect();
             let request = ModelRequest {
                 prefix: Arc::clone(&self.config.prefix),
                 breakpoints: vec![Breakpoint::Prefix, Breakpoint::Message(messages.len() - 1)],
                 messages,
-                max_tokens: info.max_output.min(RESERVED_OUTPUT),
+                max_tokens,
             };
             let mut response = Response::default();
             let answer = read(&model, &request, &mut response).await;

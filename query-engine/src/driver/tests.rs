@@ -23,6 +23,7 @@ mod generated;
 mod loops;
 mod recovery;
 mod resume;
+mod spending;
 mod tools;
 
 /// I1 and what providers refuse, on one request.

@@ -62,9 +62,10 @@ impl Engine {
     pub(super) async fn turn(
         &mut self,
         model: Arc<dyn Model>,
+        max_tokens: u64,
         cancel: &Cancel,
     ) -> Result<StepOutcome, StorageError> {
-        let (request, mut turn) = self.begin_turn(model).await?;
+        let (request, mut turn) = self.begin_turn(model, max_tokens).await?;
         // A request that is dropped here was not answered: it counts as not sent.
         let opened = tokio::select! {
             biased;
@@ -85,7 +86,11 @@ impl Engine {
         }
     }
 
-    async fn begin_turn(&mut self, model: Arc<dyn Model>) -> Result<(ModelRequest, Turn), StorageError> {
+    async fn begin_turn(
+        &mut self,
+        model: Arc<dyn Model>,
+        max_tokens: u64,
+    ) -> Result<(ModelRequest, Turn), StorageError> {
         let info = model.info();
         let accounting = self.accounting();
         let estimated_tokens = accounting.overhead + accounting.messages;
@@ -111,9 +116,6 @@ impl Engine {
         self.last_model = Some(info.name.clone());
         let state = &self.state;
         let messages = self.view.grow(&state.messages, &state.asked, &info.name, state.rewrites).to_vec();
-        let bound = self.state.step.max_output.get(&info.name).copied().unwrap_or(u64::MAX);
-        let max_tokens =
-            self.config.max_output_tokens.unwrap_or(info.max_output).min(info.max_output).min(bound);
         let sent = self.guard.sent_messages().min(messages.len());
         let request = ModelRequest {
             prefix: Arc::clone(&self.config.prefix),
@@ -456,6 +458,7 @@ impl Engine {
         self.flush(batch, if changed { Durability::Now } else { Durability::Soon }).await?;
         let reminders = self.ports.surroundings.after_turn(changed).await;
         self.reminders.extend(reminders);
+        self.warn_of_budget();
         Ok(())
     }
 

@@ -1,0 +1,112 @@
+//! Budgets (spec 10.1, L07).
+
+use super::*;
+use crate::{
+    budget::{Budget, FIRST_MAX_TOKENS},
+    ports::{Grant, ModelInfo},
+    testing::{Script, ScriptedModel},
+};
+
+/// A turn that reads and used 1,000 tokens: a thousandth of a dollar with the scripted model.
+fn turn(n: usize) -> Script {
+    let usage = Usage { input_tokens: 900, output_tokens: 100, ..Usage::default() };
+    answer([
+        text(0, &format!("step {n}")),
+        call(1, &format!("t{n}"), "Read", json!({"n": n})),
+        stop_with(StopReason::ToolUse, usage),
+    ])
+}
+
+fn bench(scripts: impl IntoIterator<Item = Script>) -> Bench {
+    Bench::new(scripts).tool(FakeTool::reads("Read", Behaviour::Answer(ToolOutput::text("ok"))))
+}
+
+async fn run_with(bench: &Bench, budget: Budget) -> RunExit {
+    let mut config = bench.config();
+    config.budget = budget;
+    let mut engine = audited(Engine::new(config, bench.ports(), LoopState::default()), Vec::new());
+    let exit = engine.run(&Cancel::default()).await;
+    check_invariants(bench, &engine);
+    exit
+}
+
+#[tokio::test(start_paused = true)]
+async fn l07_a_budget_of_tokens_ends_with_what_there_is_and_warns_before() {
+    let bench = bench((0..20).map(turn));
+    let exit = run_with(&bench, Budget { tokens: Some(5_900), usd: None }).await;
+    let ExitReason::BudgetExceeded { budget } = &exit.exit else { panic!("{:?}", exit.exit) };
+    assert_eq!((budget.as_str(), exit.text.as_str()), ("5000 of 5900 tokens", "step 4"));
+    assert_eq!(exit.notes, ["84 % of its budget was spent"]);
+    let asked: Vec<u64> = bench.model.requests().iter().map(|request| request.max_tokens).collect();
+    assert!(asked.iter().all(|max_tokens| *max_tokens <= FIRST_MAX_TOKENS), "{asked:?}");
+    assert!(asked.windows(2).all(|pair| pair[1] <= pair[0]), "each may ask for less: {asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_goes_with_the_next_request_once() {
+    let bench = bench((0..10).map(turn).chain([says("all I could do")]));
+    let exit = run_with(&bench, Budget { tokens: Some(12_400), usd: None }).await;
+    assert_eq!(exit.exit, ExitReason::Completed);
+    assert_eq!(last_request(&bench).matches("of your budget is spent").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_dollars_is_never_passed() {
+    let bench = bench((0..20).map(turn));
+    let exit = run_with(&bench, Budget { tokens: None, usd: Some(0.005) }).await;
+    assert!(matches!(exit.exit, ExitReason::BudgetExceeded { .. }), "{:?}", exit.exit);
+    assert!(exit.cost.known_usd <= 0.005 && exit.cost.known_usd > 0.003, "{:?}", exit.cost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_answer_asks_for_more_than_the_first_grant() {
+    let info = ModelInfo {
+        name: "test/model".to_owned(),
+        context_window: 200_000,
+        max_output: 32_000,
+        caches: true,
+    };
+    let mut bench = bench([]);
+    let cut = answer([text(0, "a long an"), stop(StopReason::MaxTokens)]);
+    bench.model = ScriptedModel::with_info(info, [cut, says("swer")]);
+    let exit = run_with(&bench, Budget { tokens: Some(1_000_000), usd: None }).await;
+    assert_eq!(exit.exit, ExitReason::Completed);
+    let asked: Vec<u64> = bench.model.requests().iter().map(|request| request.max_tokens).collect();
+    assert_eq!(asked, [FIRST_MAX_TOKENS, 32_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_shared_is_asked_for_before_each_call_and_may_be_spent() {
+    let bench = bench((0..9).map(turn));
+    bench.grants.push(Grant::Call { max_tokens: 1_234 });
+    bench.grants.push(Grant::Spent { budget: "the session's $1.00".to_owned() });
+    let exit = run_with(&bench, Budget::default()).await;
+    assert_eq!(exit.exit, ExitReason::BudgetExceeded { budget: "the session's $1.00".to_owned() });
+    assert_eq!(bench.model.requests().len(), 1);
+    assert_eq!(bench.model.requests()[0].max_tokens, 1_234);
+    let asked = bench.grants.asked();
+    assert_eq!((asked.len(), asked[0].model.as_str()), (2, "test/model"));
+    assert!(asked[1].input_tokens > asked[0].input_tokens);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_nothing_pays_for_is_not_asked_for() {
+    let read = FakeTool::reads("Read", Behaviour::Answer(ToolOutput::text("line of text\n".repeat(1_100))));
+    let mut bench = Bench::new([]).tool(read);
+    let info =
+        ModelInfo { name: "test/model".to_owned(), context_window: 20_000, max_output: 1_000, caches: true };
+    // No use is reported: it is estimated, some 4,000 tokens a turn and all of them again each time.
+    let unreported = |n: usize| {
+        answer([
+            call(0, &format!("t{n}"), "Read", json!({"n": n})),
+            vec![Step::Event(StreamEvent::Stopped(StopReason::ToolUse))],
+        ])
+    };
+    bench.model = ScriptedModel::with_info(info, (0..9).map(unreported));
+    let exit = run_with(&bench, Budget { tokens: Some(45_000), usd: None }).await;
+    assert!(matches!(exit.exit, ExitReason::BudgetExceeded { .. }), "{:?}", exit.exit);
+    let sent = bench.model.requests();
+    assert_eq!(sent.len(), 5, "the window was full when it ended");
+    let summaries = sent.iter().filter(|request| render(&request.messages).contains("Write a summary"));
+    assert_eq!(summaries.count(), 0);
+}
