@@ -117,8 +117,9 @@ impl<D: Decoder> Drive<D> {
         ModelError {
             kind: ModelErrorKind::Truncated,
             message: format!(
-                "the answer broke off before it was whole ({problem}; {} events came, the last was `{}`)",
-                self.n_events, self.last_event
+                "the answer broke off before it was whole ({problem}; {}, the last was `{}`)",
+                self.came(),
+                self.last_event
             ),
             retry_after: None,
             status: None,
@@ -133,10 +134,14 @@ impl<D: Decoder> Drive<D> {
         };
         ModelError {
             kind: ModelErrorKind::Stalled { watchdog },
-            message: format!("{what} (watchdog: {watchdog}; {} events came)", self.n_events),
+            message: format!("{what} (watchdog: {watchdog}; {})", self.came()),
             retry_after: None,
             status: None,
         }
+    }
+
+    fn came(&self) -> String {
+        format!("{} events in {} bytes came", self.n_events, self.watchdog.n_bytes())
     }
 }
 

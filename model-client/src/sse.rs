@@ -72,9 +72,7 @@ where
             }
             Poll::Ready(Some(Ok(chunk))) => chunk,
         };
-        if !chunk.is_empty() {
-            self.last_byte.note();
-        }
+        self.last_byte.note(chunk.len());
         // Whole events within the chunk set the counter back as they are taken, so one chunk of many small
         // events passes; only what stands before the chunk counts against the limit.
         let before = self.since_event.fetch_add(chunk.len(), Ordering::Relaxed);

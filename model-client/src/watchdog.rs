@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -42,39 +42,46 @@ impl Timeouts {
     }
 }
 
-/// When the last byte came, shared between the bytes and the watch: comments are bytes that no event shows.
+/// When the last byte came, and how many did; shared between the bytes and the watch: comments are bytes that no
+/// event shows.
 #[derive(Clone, Debug)]
 pub(crate) struct LastByte {
     started: Option<Instant>,
-    seen: Arc<AtomicBool>,
+    n_bytes: Arc<AtomicU64>,
     millis: Arc<AtomicU64>,
 }
 
 impl LastByte {
     fn new(started: Instant) -> Self {
-        Self { started: Some(started), seen: Arc::default(), millis: Arc::default() }
+        Self { started: Some(started), n_bytes: Arc::default(), millis: Arc::default() }
     }
 
     /// One that keeps no time, for tests without a clock.
     #[cfg(test)]
     pub(crate) fn unpaced() -> Self {
-        Self { started: None, seen: Arc::default(), millis: Arc::default() }
+        Self { started: None, n_bytes: Arc::default(), millis: Arc::default() }
     }
 
-    /// A byte came now.
-    pub(crate) fn note(&self) {
+    /// So many bytes came now; none is no sign of life.
+    pub(crate) fn note(&self, count: usize) {
+        if count == 0 {
+            return;
+        }
         if let Some(started) = self.started {
             let elapsed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.millis.store(elapsed, Ordering::Relaxed);
         }
-        self.seen.store(true, Ordering::Relaxed);
+        self.n_bytes.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How many bytes came so far.
+    pub(crate) fn n_bytes(&self) -> u64 {
+        self.n_bytes.load(Ordering::Relaxed)
     }
 
     fn get(&self) -> Option<Instant> {
         let started = self.started?;
-        self.seen
-            .load(Ordering::Relaxed)
-            .then(|| started + Duration::from_millis(self.millis.load(Ordering::Relaxed)))
+        (self.n_bytes() > 0).then(|| started + Duration::from_millis(self.millis.load(Ordering::Relaxed)))
     }
 }
 
@@ -98,6 +105,11 @@ impl Watchdog {
     /// For the byte side.
     pub(crate) fn last_byte(&self) -> LastByte {
         self.last_byte.clone()
+    }
+
+    /// How many bytes of the body came so far.
+    pub(crate) fn n_bytes(&self) -> u64 {
+        self.last_byte.n_bytes()
     }
 
     /// When the first byte must have come.
@@ -177,7 +189,7 @@ mod tests {
     async fn no_byte_after_the_first() {
         let watchdog = watchdog(false);
         tokio::time::advance(Duration::from_secs(10)).await;
-        watchdog.last_byte().note();
+        watchdog.last_byte().note(1);
         assert_eq!(after(&watchdog).await, ("idle", 100));
     }
 
@@ -188,7 +200,7 @@ mod tests {
                 name = watchdog.expired() => return (name, watchdog.started.elapsed().as_secs()),
                 _ = interval.tick() => {}
             }
-            watchdog.last_byte().note();
+            watchdog.last_byte().note(1);
             watchdog.observe(&StreamEvent::Ping);
         }
     }
@@ -218,12 +230,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn deltas_are_progress_and_a_closed_block_stretches_nothing() {
         let mut watchdog = watchdog(true);
-        watchdog.last_byte().note();
+        watchdog.last_byte().note(1);
         watchdog.observe(&StreamEvent::BlockStarted { index: 0, kind: BlockKind::Thinking });
         tokio::time::advance(Duration::from_secs(200)).await;
         let delta = Delta::Thinking("x".to_owned());
         watchdog.observe(&StreamEvent::Delta { index: 0, delta });
-        watchdog.last_byte().note();
+        watchdog.last_byte().note(1);
         let block = ClosedBlock::Valid(Block::text("x"));
         watchdog.observe(&StreamEvent::BlockClosed { index: 0, block });
         assert_eq!(ping_forever(watchdog).await, ("no progress", 500));

@@ -3,6 +3,7 @@ use query_engine::ports::ModelErrorKind::{
     ImageRefused, InvalidRequest, KeyRefused, MaxTokensTooLarge, Overloaded, PermissionRefused,
     PromptTooLong, QuotaSpent, RateLimited, RequestTooLarge, Server, Transient, UnknownModel,
 };
+use query_engine::recovery::{Failure, Remedy, RetryPolicy, remedy};
 
 use super::*;
 
@@ -27,7 +28,7 @@ fn openai(code: Option<&str>, message: &str) -> String {
 }
 
 #[test]
-fn too_many_tokens() {
+fn a14_too_many_tokens() {
     let too_long = |limit| PromptTooLong { limit };
     let invalid = |message: &str| anthropic("invalid_request_error", message);
     check(400, &invalid("prompt is too long: 207791 tokens > 200000 maximum"), too_long(Some(200_000)));
@@ -77,7 +78,7 @@ fn too_many_tokens() {
 }
 
 #[test]
-fn too_many_bytes() {
+fn a14_too_many_bytes() {
     check(413, "<html><head><title>413 Request Entity Too Large</title></head></html>", RequestTooLarge);
     check(413, "", RequestTooLarge);
     check(413, &anthropic("request_too_large", "Request exceeds the maximum size"), RequestTooLarge);
@@ -91,7 +92,7 @@ fn too_many_bytes() {
 }
 
 #[test]
-fn images() {
+fn a14_images() {
     let invalid = |message: &str| anthropic("invalid_request_error", message);
     check(
         400,
@@ -110,8 +111,123 @@ fn images() {
     check(500, r#"{"error":"this model does not support image input"}"#, ImageRefused);
 }
 
+/// Wordings as they stand, with what they mean whatever the status they come with.
+const TOO_LARGE: [(&str, ModelErrorKind); 16] = [
+    ("prompt is too long: 207791 tokens > 200000 maximum", PromptTooLong { limit: Some(200_000) }),
+    ("This model's maximum context length is 128,000 tokens.", PromptTooLong { limit: Some(128_000) }),
+    ("Your input exceeds the context window of this model.", PromptTooLong { limit: None }),
+    (
+        "request (9412 tokens) exceeds the available context size (8192 tokens)",
+        PromptTooLong { limit: Some(8192) },
+    ),
+    (
+        "The decoder prompt (length 9) is longer than the maximum model length of 8.",
+        PromptTooLong { limit: Some(8) },
+    ),
+    ("Input length (70) exceeds model's maximum context length (65).", PromptTooLong { limit: Some(65) }),
+    ("Input is too long for requested model.", PromptTooLong { limit: None }),
+    ("Request body too large", RequestTooLarge),
+    ("413 Request Entity Too Large", RequestTooLarge),
+    ("Request exceeds the maximum size", RequestTooLarge),
+    ("payload too large", RequestTooLarge),
+    ("length limit exceeded", RequestTooLarge),
+    ("image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes", ImageRefused),
+    ("At least one of the image dimensions exceed max allowed size: 8000 pixels", ImageRefused),
+    ("Could not process image", ImageRefused),
+    ("You uploaded an unsupported image.", ImageRefused),
+];
+
 #[test]
-fn output_limits() {
+fn a14_a_wording_means_the_same_with_every_status_and_in_every_body() {
+    for (words, expected) in TOO_LARGE {
+        for status in [400, 413, 422, 500] {
+            check(status, &anthropic("invalid_request_error", words), expected.clone());
+            check(status, &openai(None, words), expected.clone());
+            check(status, &serde_json::json!({"detail": words}).to_string(), expected.clone());
+            check(status, words, expected.clone());
+            check(status, &words.to_uppercase(), expected.clone());
+        }
+        // Throttling is no size, whatever else it says.
+        check(429, &openai(None, words), RateLimited);
+        check(503, &openai(None, words), Overloaded);
+        check(400, &openai(None, &format!("rate limit reached; {words}")), RateLimited);
+    }
+}
+
+#[test]
+fn a14_unknown_words_are_not_tried_again_blindly() {
+    for words in ["something is off with this", "too many cooks", "the value is too long", "images: 3"] {
+        for status in [400, 422] {
+            let error = refuse(status, &[], &anthropic("invalid_request_error", words));
+            assert_eq!(error.kind, InvalidRequest, "{status} {words}");
+            assert!(!error.kind.is_retryable());
+        }
+        // Nothing else can be meant by these two.
+        check(413, words, RequestTooLarge);
+        check(500, words, Server);
+    }
+}
+
+/// What the loop does with a first failure, in a word.
+fn remedy_of(status: u16, headers: &[(&'static str, &str)], body: &str, attempts: u32) -> &'static str {
+    let error = refuse(status, headers, body);
+    let failure = Failure { error, elapsed: std::time::Duration::ZERO, jitter: 0.0 };
+    let now = swarm_protocol::Timestamp::from_millis(0);
+    match remedy(&failure, attempts, &RetryPolicy::default(), now) {
+        Remedy::Wait(_) => "again",
+        Remedy::TryAnother { .. } => "another",
+        Remedy::GiveUp { .. } => "end",
+        Remedy::MakeRoom => "compact",
+        Remedy::StripMedia => "strip",
+        Remedy::ClampOutput { .. } => "clamp",
+        Remedy::Cancelled => "cancelled",
+    }
+}
+
+#[test]
+fn a17_status_and_body_say_whether_to_try_again_and_when_a_fallback_may_answer() {
+    let quota = openai(Some("insufficient_quota"), "You exceeded your current quota");
+    let spend = anthropic("invalid_request_error", "You have reached your specified API usage limits.");
+    let page = "<html><title>Bad Gateway</title></html>";
+    // Status, headers, body; then the first failure, and the tenth, which is the bound.
+    type Row<'a> = (u16, &'a [(&'static str, &'a str)], &'a str, &'static str, &'static str);
+    let table: &[Row<'_>] = &[
+        (400, &[], "{}", "end", "end"),
+        (401, &[], "{}", "end", "end"),
+        (402, &[], "{}", "end", "end"),
+        (403, &[], page, "end", "end"),
+        (404, &[], "{}", "end", "end"),
+        (408, &[], "", "again", "another"),
+        (409, &[], "{}", "again", "another"),
+        (413, &[], page, "strip", "strip"),
+        (422, &[], "{}", "end", "end"),
+        (429, &[], "{}", "again", "another"),
+        (429, &[], "", "again", "another"),
+        (429, &[], &quota, "end", "end"),
+        (400, &[], &spend, "end", "end"),
+        (429, &[("x-should-retry", "false")], "{}", "end", "end"),
+        (500, &[], "", "again", "another"),
+        (500, &[("x-should-retry", "false")], "{}", "end", "end"),
+        (502, &[], page, "again", "another"),
+        (503, &[], page, "again", "another"),
+        (504, &[], "", "again", "another"),
+        (529, &[], "{}", "again", "another"),
+        (400, &[("x-should-retry", "true")], "{}", "again", "another"),
+        (401, &[("x-should-retry", "true")], "{}", "end", "end"),
+        // Waits are honoured up to five minutes; beyond that another model, if there is one, answers at once.
+        (429, &[("retry-after", "300")], "{}", "again", "another"),
+        (429, &[("retry-after", "301")], "{}", "another", "another"),
+        (529, &[("retry-after-ms", "86400000")], "{}", "another", "another"),
+        (401, &[("retry-after", "3")], "{}", "end", "end"),
+    ];
+    for (status, headers, body, first, last) in table {
+        let found = [1, 10].map(|attempts| remedy_of(*status, headers, body, attempts));
+        assert_eq!(found, [*first, *last], "{status} {headers:?} {body}");
+    }
+}
+
+#[test]
+fn a16_output_limits_and_what_they_allow() {
     let cap = |limit| MaxTokensTooLarge { limit };
     check(
         400,

@@ -153,11 +153,11 @@ fn ends_of_streams() {
     check(
         &text,
         expect![[r#"
-        Started { model: "m" }
-        BlockStarted { index: 0, kind: Text }
-        Delta { index: 0, delta: Text("half") }
-        ERROR Truncated: the answer broke off before it was whole (the connection was closed; 1 events came, the last was `data`)
-    "#]],
+            Started { model: "m" }
+            BlockStarted { index: 0, kind: Text }
+            Delta { index: 0, delta: Text("half") }
+            ERROR Truncated: the answer broke off before it was whole (the connection was closed; 1 events in 106 bytes came, the last was `data`)
+        "#]],
     );
     check(
         &calls(json!([{"index": 0, "id": "a", "function": {"name": "Read", "arguments": "{\"file"}}])),
@@ -165,7 +165,7 @@ fn ends_of_streams() {
             Started { model: "m" }
             BlockStarted { index: 0, kind: ToolUse { name: "Read" } }
             Delta { index: 0, delta: InputBytes(6) }
-            ERROR Truncated: the answer broke off before it was whole (the connection was closed; 1 events came, the last was `data`)
+            ERROR Truncated: the answer broke off before it was whole (the connection was closed; 1 events in 174 bytes came, the last was `data`)
         "#]],
     );
     check(

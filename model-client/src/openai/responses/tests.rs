@@ -136,12 +136,12 @@ fn answers_that_are_not_whole() {
     check(
         &(created() + &done(0, message("half"))),
         expect![[r#"
-        Started { model: "gpt-6.2-sol" }
-        Ping
-        BlockStarted { index: 0, kind: Text }
-        BlockClosed { index: 0, block: Valid(Text { text: "half" }) }
-        ERROR Truncated: the answer broke off before it was whole (the connection was closed; 3 events came, the last was `response.output_item.done`)
-    "#]],
+            Started { model: "gpt-6.2-sol" }
+            Ping
+            BlockStarted { index: 0, kind: Text }
+            BlockClosed { index: 0, block: Valid(Text { text: "half" }) }
+            ERROR Truncated: the answer broke off before it was whole (the connection was closed; 3 events in 411 bytes came, the last was `response.output_item.done`)
+        "#]],
     );
     let refusal = json!({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]});
     check(
