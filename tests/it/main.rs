@@ -5,6 +5,7 @@
 
 mod rig;
 
+mod caching;
 mod compaction;
 mod control;
 mod crashes;
@@ -14,6 +15,7 @@ mod outcomes;
 mod permissions;
 mod processes;
 mod repositories;
+mod streaming;
 mod waiting;
 
 mod api;

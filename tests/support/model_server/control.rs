@@ -1,6 +1,6 @@
 //! The control endpoint, for tests and programs that run in another process than the server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -22,6 +22,7 @@ pub(super) fn routes() -> Router<Arc<Shared>> {
         .route("/script", post(script))
         .route("/gates/{name}/open", post(open_gate))
         .route("/gates/{name}", get(gate))
+        .route("/clock", get(clock).post(advance_clock))
         .route("/shutdown", post(shutdown))
 }
 
@@ -72,6 +73,23 @@ async fn open_gate(State(shared): State<Arc<Shared>>, Path(name): Path<String>) 
 async fn gate(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Json<Value> {
     let gate = shared.gates.get(&name);
     Json(json!({"open": gate.is_open(), "waiting": gate.waiting()}))
+}
+
+/// The clock of the simulated cache, in seconds since the server's start.
+async fn clock(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    Json(json!({"now": shared.clock.now().as_secs_f64()}))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Advance {
+    /// How much older all entries become.
+    seconds: u64,
+}
+
+async fn advance_clock(State(shared): State<Arc<Shared>>, Json(advance): Json<Advance>) -> Json<Value> {
+    shared.clock.advance(Duration::from_secs(advance.seconds));
+    clock(State(shared)).await
 }
 
 async fn shutdown(State(shared): State<Arc<Shared>>) -> StatusCode {

@@ -61,6 +61,7 @@ async fn model_call(
         _ => Api::CountTokens,
     };
     let too_large = raw.len() > MAX_BODY;
+    let arrived = shared.clock.now();
     let request = shared.record(|id, nth| record(id, nth, api, &uri, headers, raw));
     if too_large {
         // The real one answers before the API sees it, and not in JSON.
@@ -95,6 +96,10 @@ async fn model_call(
         shared.violation(&text);
         return refuse(&shared, &request, 400, &format!("violation: {text}"));
     };
+    let usage = match &reply.http {
+        Some(_) => Usage::default(),
+        None => shared.cache.look_up(&prompt, arrived),
+    };
     if let Some(gate) = &reply.hold {
         let guard = HangUp { shared: &shared, request: &request, done: false };
         guard.wait(shared.gates.get(gate).pass()).await;
@@ -102,8 +107,7 @@ async fn model_call(
     if reply.http.is_some() {
         return fail(&shared, &request, &reply);
     }
-    let usage = shared.cache.look_up(&prompt, &shared.clock);
-    shared.cache.store(&prompt, &shared.clock);
+    shared.cache.store(&prompt, arrived);
     speak(shared, request, reply, usage, connection)
 }
 
@@ -134,6 +138,7 @@ fn record(
         agent_key,
         at: jiff::Timestamp::now(),
         outcome: Arc::new(Outcome::InFlight.into()),
+        usage: Arc::default(),
     }
 }
 
@@ -184,6 +189,7 @@ fn speak(
 ) -> Response {
     let rendering = Rendering::new(&reply, &request, usage);
     shared.issue(&request, &rendering);
+    request.set_usage(rendering.usage());
     let (steps, content_type) = match request.stream {
         true => (rendering.stream(), "text/event-stream; charset=utf-8"),
         false => (rendering.whole(), "application/json"),

@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::reply::Usage;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
@@ -96,11 +98,22 @@ pub struct RecordedRequest {
     pub nth: usize,
     pub at: Timestamp,
     pub(crate) outcome: Arc<Mutex<Outcome>>,
+    pub(crate) usage: Arc<Mutex<Option<Usage>>>,
 }
 
 impl RecordedRequest {
     pub fn outcome(&self) -> Outcome {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the answer says was used, once it began; cache figures are the simulated cache's unless the script has
+    /// its own.
+    pub fn usage(&self) -> Option<Usage> {
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_usage(&self, usage: Usage) {
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = Some(usage);
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -167,7 +180,7 @@ impl RecordedRequest {
         json!({
             "id": self.id, "api": self.api, "path": self.path, "model": self.model, "stream": self.stream,
             "agent_key": self.agent_key, "nth": self.nth, "at": self.at.to_string(),
-            "outcome": self.outcome(), "tools": self.tools, "messages": self.messages, "json": self.json,
+            "outcome": self.outcome(), "usage": self.usage(), "tools": self.tools, "messages": self.messages, "json": self.json,
         })
     }
 }

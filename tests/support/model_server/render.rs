@@ -35,6 +35,11 @@ impl<'a> Rendering<'a> {
         Self { reply, request, parts, usage }
     }
 
+    /// What the reply says was used.
+    pub(crate) fn usage(&self) -> Usage {
+        self.usage
+    }
+
     /// Ids of the calls in this reply.
     pub(crate) fn tool_ids(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

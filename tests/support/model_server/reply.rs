@@ -105,6 +105,13 @@ pub struct Usage {
     pub output: u64,
 }
 
+impl Usage {
+    /// All of the prompt: read, written and neither.
+    pub fn prompt(&self) -> u64 {
+        self.input + self.cache_read + self.cache_write
+    }
+}
+
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpReply {

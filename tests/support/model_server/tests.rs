@@ -1,6 +1,7 @@
 //! The server against itself: wire bytes, faults, scripts. Rules on requests are tested beside their modules.
 
 mod faults;
+mod prefix_changes;
 mod scripts;
 mod wire_bytes;
 

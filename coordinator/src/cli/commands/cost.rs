@@ -13,7 +13,7 @@ use super::super::{
     text::{left, right, visible, width},
 };
 
-/// Prints what was used.
+/// Prints what was used: all input, and how much of it was read from the provider's cache and written to it.
 pub(crate) async fn cost(shell: &mut Shell, args: &CostArgs) -> Result<u8> {
     let Some(found) = server_process::for_reading(shell).await? else {
         shell.notice("nothing was used yet");
@@ -37,12 +37,12 @@ pub(crate) async fn cost(shell: &mut Shell, args: &CostArgs) -> Result<u8> {
 fn table(view: &CostView, by: CostBy, limit: Option<usize>) -> String {
     let names: Vec<String> = view.rows.iter().map(|row| name(row, by)).collect();
     let widest = names.iter().map(|name| width(name)).max().unwrap_or(0);
-    // Four columns of figures stand behind the name.
+    // Five columns of figures stand behind the name.
     let cells = match limit {
-        Some(limit) => widest.min(limit.saturating_sub(4 * 9 + 2)).max(12),
+        Some(limit) => widest.min(limit.saturating_sub(5 * 9 + 2)).max(12),
         None => widest,
     };
-    let heads = ["input", "cached", "output", "cost"].map(|head| right(head, 9)).concat();
+    let heads = ["input", "read", "written", "output", "cost"].map(|head| right(head, 9)).concat();
     let mut shown = format!("{}{}\n", left("", cells), paint(DIM, &heads));
     for (row, name) in view.rows.iter().zip(names) {
         let unknown = match row.cost.unpriced_calls {
@@ -52,6 +52,7 @@ fn table(view: &CostView, by: CostBy, limit: Option<usize>) -> String {
         let figures = [
             format::tokens(row.usage.total_input()),
             format::tokens(row.usage.cache_read_tokens),
+            format::tokens(row.usage.cache_write_tokens),
             format::tokens(row.usage.output_tokens),
             format::cost(&row.cost),
         ]
@@ -98,6 +99,7 @@ mod tests {
                 input_tokens: 52_000,
                 output_tokens: 21_000,
                 cache_read_tokens: 213_000,
+                cache_write_tokens: 30_500,
                 ..Usage::default()
             },
             cost,

@@ -97,6 +97,9 @@ pub(crate) fn flatten(api: Api, body: &Value) -> Flat {
     header.push(("thinking", hashed(&["thinking"])));
     header.push(("effort", hashed(&["output_config", "reasoning", "reasoning_effort", "speed"])));
     header.push(("tool_choice", hashed(&["tool_choice", "parallel_tool_calls"])));
+    // Edits that the provider makes, and schemas of the answer, which it puts before the prompt.
+    header.push(("context_management", hashed(&["context_management"])));
+    header.push(("format", hashed(&["response_format", "text", "output_format"])));
     Flat { header, blocks }
 }
 

@@ -92,7 +92,8 @@ fn finished(r: &Rendering<'_>, output: &[Value]) -> Value {
 fn usage(usage: Usage) -> Value {
     let input = usage.input + usage.cache_read + usage.cache_write;
     json!({
-        "input_tokens": input, "input_tokens_details": {"cached_tokens": usage.cache_read},
+        "input_tokens": input,
+        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
         "output_tokens": usage.output, "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": input + usage.output,
     })

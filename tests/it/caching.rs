@@ -1,0 +1,123 @@
+//! What a long conversation costs: the provider's simulated cache says which part of each request it has seen before.
+
+use integration_tests::{ModelServer, Reply, SwarmHome, TestRepo, model_server::Usage, when};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, agent, call, prompt, write};
+
+/// Formats: how an endpoint of each is configured, and where its base is.
+const FORMATS: [(&str, &str); 3] = [("anthropic", ""), ("chat", "/v1"), ("responses", "/v1")];
+
+/// Like most models that are not tiny.
+const WINDOW: &str = "context_window = 200000\nmax_output = 32000\n";
+
+async fn rig_of(api: &str, path: &str) -> Rig {
+    let model = ModelServer::start();
+    let mut home = SwarmHome::new(&model);
+    home.set("SWARM_MODEL", "local/test-model");
+    let endpoint =
+        format!("[endpoints.local]\napi = \"{api}\"\nbase_url = \"{}{path}\"\n{WINDOW}", model.url());
+    let text = "A line of a file that somebody reads.\n".repeat(40);
+    Rig::made(model, home, TestRepo::with_files(&[("long.txt", &text)]), &endpoint).await
+}
+
+fn turn(n: usize) -> Reply {
+    let read = ("Read", json!({"file_path": "long.txt"}));
+    match n % 3 {
+        0 => call(write(&format!("f{n}.txt"), &format!("{n}\n").repeat(50))),
+        1 => call(read),
+        _ => Reply::say("Looking once more.").tool(read.0, read.1),
+    }
+}
+
+/// Read and written tokens of all rows of `swarm cost --by worker`.
+async fn cost(rig: &Rig) -> (Vec<Value>, String) {
+    let directory = rig.repo.path();
+    let json = rig.home.run(directory, &["cost", "--by", "worker", "--json"]).await.expect_code(0);
+    let text = rig.home.run(directory, &["cost", "--by", "worker"]).await.expect_code(0);
+    (json.json_lines(), text.stdout)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l11_a_worker_of_twenty_turns_reads_what_it_sent_before_from_the_cache() {
+    for (api, path) in FORMATS {
+        let rig = rig_of(api, path).await;
+        rig.coordinator(Reply::call("Agent", agent("long")));
+        rig.model.agent(&prompt("long"), (0..19).map(turn).chain([Reply::say("Done.")]));
+        let task = rig.submit().await;
+        assert_eq!(rig.done(&task).await["verdict"], "complete", "{api}");
+        let requests = rig.model.requests_of(&prompt("long"));
+        assert_eq!(requests.len(), 20, "{api}");
+        let used: Vec<Usage> =
+            requests.iter().map(|request| request.usage().expect("each was answered")).collect();
+        assert!(used[0].prompt() > 2_048, "{api}: {:?}", used[0]);
+        for (n, pair) in used.windows(2).enumerate() {
+            let (before, read) = (pair[0].prompt(), pair[1].cache_read);
+            assert!(read * 100 >= before * 95, "{api}: request {}: {read} of {before} tokens", n + 2);
+        }
+
+        // The same figures are what people see.
+        let sum = |figure: fn(&Usage) -> u64| used.iter().map(figure).sum::<u64>();
+        let (rows, text) = cost(&rig).await;
+        let row = rows.iter().find(|row| row["row"]["label"] == "long").expect("the worker has a row");
+        let usage = &row["row"]["usage"];
+        assert_eq!(
+            (&usage["input_tokens"], &usage["cache_read_tokens"], &usage["cache_write_tokens"]),
+            (
+                &json!(sum(|usage| usage.input)),
+                &json!(sum(|usage| usage.cache_read)),
+                &json!(sum(|usage| usage.cache_write))
+            ),
+            "{api}"
+        );
+        let head = text.lines().next().expect("a head");
+        assert_eq!(
+            head.split_whitespace().collect::<Vec<_>>(),
+            ["input", "read", "written", "output", "cost"]
+        );
+        if api == "anthropic" {
+            // All but a rest is either read or written: each request has a mark at its end.
+            assert_eq!(sum(|usage| usage.input), 0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_that_has_expired_is_written_again_and_read_from_then_on() {
+    let rig = rig_of("anthropic", "").await;
+    rig.coordinator(Reply::call("Agent", agent("slow")));
+    rig.model.agent(&prompt("slow"), [turn(0), turn(1).hold("old"), turn(2), Reply::say("Done.")]);
+    let task = rig.submit().await;
+    rig.model.gate("old").reached().await;
+    // As a program in another process would: six minutes pass.
+    let clock = format!("{}/__control/clock", rig.model.url());
+    let advance = integration_tests::http_client().post(clock).json(&json!({"seconds": 360}));
+    assert_eq!(advance.send().await.expect("an answer").status(), StatusCode::OK);
+    rig.model.gate("old").open();
+    rig.done(&task).await;
+    let requests = rig.model.requests_of(&prompt("slow"));
+    let used: Vec<Usage> =
+        requests.iter().map(|request| request.usage().expect("each was answered")).collect();
+    assert!(used[1].cache_read > 0, "{used:?}");
+    assert_eq!(used[2].cache_read, 0, "what was written counts from its request: {used:?}");
+    assert_eq!(used[2].cache_write, used[2].prompt());
+    assert!(used[3].cache_read * 100 >= used[2].prompt() * 95, "{used:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_of_many_calls_still_finds_what_was_written_before_it() {
+    let rig = rig_of("anthropic", "").await;
+    rig.coordinator(Reply::call("Agent", agent("wide")));
+    let wide = (0..30).fold(Reply::new(), |reply, n| {
+        reply.tool("Read", json!({"file_path": "long.txt", "offset": n + 1, "limit": 1}))
+    });
+    rig.model.agent(&prompt("wide"), [wide, Reply::say("Done.")]);
+    rig.model.rule(when().agent(&prompt("wide")), "Done.");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let requests = rig.model.requests_of(&prompt("wide"));
+    let used: Vec<Usage> =
+        requests.iter().map(|request| request.usage().expect("each was answered")).collect();
+    assert!(used[1].cache_read * 100 >= used[0].prompt() * 95, "{used:?}");
+}
