@@ -286,6 +286,35 @@ async fn s22_a_denial_while_the_answer_streams_is_the_result_of_its_call_alone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn s23_an_event_that_cannot_be_shown_does_not_end_our_own_stream_in_silence() {
+    let rig = Rig::new().await;
+    rig.model.agent(COORDINATE, [Reply::say("Nothing to do.")]);
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let journal = rusqlite::Connection::open(rig.home.path().join("journal.sqlite"));
+    let journal = journal.expect("the journal can be opened");
+    let damage = "UPDATE events SET body = '{\"kind\": ' WHERE session_id = ?1 AND seq = 3";
+    assert_eq!(journal.execute(damage, [&task.session]).expect("a row can be damaged"), 1);
+    let path = format!("/sessions/{}/events", task.session);
+    let mut events = rig.api().events(&path, Some("0")).await;
+    let mut seen = Vec::new();
+    let mut told = Vec::new();
+    let read = async {
+        while let Some(event) = events.next().await {
+            seen.extend(event.data["seq"].as_u64());
+            if event.name.as_deref() == Some("unreadable") {
+                told.push(event.data);
+            } else if event.data["kind"] == "task.finished" {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(SOON, read).await.expect("the stream goes on to the end of the task");
+    assert_eq!(seen[..4], [1, 2, 4, 5], "everything else came");
+    assert_eq!(told, [json!({"events": 1})], "and that something did not was said, once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn s25_reported_use_is_cumulative_and_counted_once() {
     let figures = |output| Usage { input: 100, output, ..Usage::default() };
     let reply = Reply::say("Done.")

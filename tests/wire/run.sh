@@ -20,7 +20,7 @@ wanted="$here/requirements.txt"
 if ! cmp -s "$wanted" "$venv/installed.txt"; then
     rm -rf "$venv"
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
+    "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$wanted"
     cp "$wanted" "$venv/installed.txt"
 fi
 exec "$venv/bin/python" "$here/check.py" "$bin/model-server"

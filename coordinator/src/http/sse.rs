@@ -95,6 +95,8 @@ struct Feed {
     catching_up: bool,
     /// Live news were lost since the last frame.
     lost: bool,
+    /// Events of the journal that cannot be read, and were not yet told of.
+    unreadable: u64,
     /// Lines in the fan-out that are older than what was read from the journal: their live news are stale.
     stale: usize,
 }
@@ -105,6 +107,11 @@ impl Feed {
         loop {
             if std::mem::take(&mut self.lost) {
                 return Some(Frame::default().event("behind").data(format!("{{\"cursor\":{}}}", self.sent)));
+            }
+            let unreadable = std::mem::take(&mut self.unreadable);
+            if unreadable > 0 {
+                let data = format!("{{\"events\":{unreadable}}}");
+                return Some(Frame::default().event("unreadable").data(data));
             }
             if let Some(line) = self.ready.pop_front() {
                 match self.frame(&line) {
@@ -165,6 +172,8 @@ impl Feed {
             // Rows of kinds this build does not know: passed over, their cursor is taken.
             self.sent = read.last;
         }
+        // The reader learns that the rest is not all.
+        self.unreadable += read.damaged.map_or(0, |(count, _)| count);
         self.ready.extend(read.lines.into_iter().map(Arc::new));
         Some(())
     }
@@ -180,7 +189,7 @@ impl Feed {
             Err(error) => {
                 // The stream lives on; the reader learns that something was not shown.
                 tracing::error!(%error, "an event could not be written as JSON");
-                Frame::default().event("unreadable").data("{}")
+                Frame::default().event("unreadable").data("{\"events\":1}")
             }
         };
         match cursor {
@@ -207,6 +216,7 @@ fn stream(
         ready: VecDeque::new(),
         catching_up: true,
         lost: false,
+        unreadable: 0,
         stale: 0,
     };
     let frames = futures::stream::unfold(feed, |mut feed| async move {
