@@ -205,7 +205,6 @@ async fn s13_s14_broken_arguments_are_answered_with_the_position_and_replayed_as
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s16_arguments_that_are_no_object_are_refused_and_nothing_at_all_is_an_empty_one() {
-    // All fields of the tool that ends a turn's todo list are optional to nobody; `Glob` needs a pattern.
     let told = Told::worker([
         Reply::new().tool_raw("Bash", "not json").tool_raw("Bash", "[\"echo x > ran.txt\"]"),
         Reply::new().tool_raw("Bash", "").tool_raw("Bash", "{}"),
