@@ -119,6 +119,7 @@ pub(crate) fn apply(connection: &Connection, line: &EventLine) -> Result<(), Sto
         }
         Event::SessionPermissionMode { .. }
         | Event::SessionRule { .. }
+        | Event::SessionKeys { .. }
         | Event::TaskCallback { .. }
         | Event::MessageQueued { .. }
         | Event::CoordinatorRequest { .. }

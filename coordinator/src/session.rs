@@ -159,6 +159,8 @@ pub(crate) struct HelloOrder {
     pub(crate) run: RunNumber,
     pub(crate) token: String,
     pub(crate) last_record: Option<RecordMark>,
+    /// It has no keys yet.
+    pub(crate) needs_keys: bool,
     /// Where its frames go.
     pub(crate) frames: mpsc::Sender<ToWorker>,
     /// Which connection: a later one replaces an earlier.
@@ -169,7 +171,7 @@ pub(crate) struct HelloOrder {
 #[derive(Debug)]
 pub(crate) enum HelloAnswer {
     /// It belongs here.
-    Welcome { acknowledged: Option<RecordMark>, keys: Keys },
+    Welcome { acknowledged: Option<RecordMark>, keys: Option<Keys> },
     /// It does not.
     Refused(String),
     /// The server cannot say now; the worker tries again.

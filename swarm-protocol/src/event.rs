@@ -133,6 +133,13 @@ pub enum Event {
         /// The rule.
         rule: Rule,
     },
+    /// Keys of these providers came with a task or a resume. The keys stay in memory; the names are recorded, so
+    /// that a restart waits for the keys again rather than ask without.
+    #[serde(rename = "session.keys")]
+    SessionKeys {
+        /// The providers, as models are named before the slash.
+        providers: Vec<String>,
+    },
     /// A task was accepted.
     #[serde(rename = "task.accepted")]
     TaskAccepted {
@@ -523,6 +530,7 @@ impl Event {
             | Self::SessionState { .. }
             | Self::SessionPermissionMode { .. }
             | Self::SessionRule { .. }
+            | Self::SessionKeys { .. }
             | Self::TaskAccepted { .. }
             | Self::TaskFinished { .. }
             | Self::TaskCallback { .. }

@@ -52,6 +52,9 @@ pub enum FromWorker {
         last_record: Option<RecordMark>,
         /// The worker's process.
         process: ProcessIdentity,
+        /// Whether it has no keys yet: it cannot ask its model before it has.
+        #[serde(default)]
+        needs_keys: bool,
     },
     /// A record; `body` only where [`RecordBody::travels_whole`].
     Record {
@@ -133,6 +136,11 @@ pub enum ToWorker {
         version: u32,
         /// The last record the server has; the worker resends what is after it.
         acknowledged: Option<RecordMark>,
+        /// Secrets of this run; none while the server has to wait for them itself: `Keys` brings them.
+        keys: Option<Keys>,
+    },
+    /// The keys that the greeting could not bring.
+    Keys {
         /// Secrets of this run.
         keys: Keys,
     },

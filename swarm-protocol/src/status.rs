@@ -163,7 +163,7 @@ pub enum WaitingFor {
     OwnJobs,
     /// The model provider, between two tries.
     Model,
-    /// The server, which is away.
+    /// The server: it cannot be reached, or has no key for this worker's model yet.
     Server,
 }
 

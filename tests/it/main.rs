@@ -21,4 +21,5 @@ mod waiting;
 mod api;
 mod cli;
 mod demo;
+mod keys;
 mod real;

@@ -231,6 +231,7 @@ impl Connector {
             token: config.token.clone(),
             last_record,
             process: config.process.clone(),
+            needs_keys: self.keys.borrow().is_none(),
         };
         let lost = |error| Ended::Lost(io::Error::other(error));
         writer.write_all(&encode(&hello).map_err(lost)?).await.map_err(Ended::Lost)?;
@@ -241,7 +242,7 @@ impl Connector {
                     if !(OLDEST_PROTOCOL_VERSION..=PROTOCOL_VERSION).contains(&version) {
                         return Err(Ended::Refused(format!("the server speaks version {version} only")));
                     }
-                    self.keys.send_replace(Some(keys));
+                    self.take_keys(keys);
                     let sent = self.known_to(acknowledged, last_record).await;
                     self.outbox.acknowledge(sent);
                     return Ok((reader, writer, decoder, sent));
@@ -325,12 +326,18 @@ impl Connector {
                 }
             }
             ToWorker::Refused { reason } => return Some(Ended::Refused(reason)),
-            ToWorker::Welcome { keys, .. } => {
-                self.keys.send_replace(Some(keys));
-            }
+            ToWorker::Welcome { keys, .. } => self.take_keys(keys),
+            ToWorker::Keys { keys } => self.take_keys(Some(keys)),
             ToWorker::Ping => {}
         }
         None
+    }
+
+    /// A server that has none yet takes none away.
+    fn take_keys(&self, keys: Option<Keys>) {
+        if let Some(keys) = keys {
+            self.keys.send_replace(Some(keys));
+        }
     }
 }
 

@@ -397,6 +397,7 @@ impl StateView {
             Event::Live { worker_id, live, .. } => self.live(worker_id.as_ref(), live, &mut news),
             Event::SessionPermissionMode { .. }
             | Event::SessionRule { .. }
+            | Event::SessionKeys { .. }
             | Event::TaskAccepted { .. }
             | Event::TaskCallback { .. }
             | Event::MessageQueued { .. }

@@ -28,6 +28,7 @@ use crate::{
 
 mod coordinator;
 mod ends;
+mod keys;
 mod people;
 mod workers;
 
@@ -52,6 +53,8 @@ struct EngineTask {
 struct Connection {
     number: u64,
     frames: mpsc::Sender<ToWorker>,
+    /// It stands still until its keys are at hand.
+    awaits_keys: bool,
 }
 
 /// What the last drain handed to the engine; it becomes the entries of the next request.
@@ -359,6 +362,7 @@ impl Actor {
             self.recovered = true;
         }
         self.tell_deadlines();
+        self.give_keys().await?;
         self.fill_places().await?;
         self.wake_coordinator().await?;
         self.finish_task().await?;
@@ -385,6 +389,10 @@ impl Actor {
         }
         self.wake_at = None;
         self.go_on = false;
+        if let Some(endpoint) = self.missing_key(&self.model.spec.models.coordinator) {
+            self.blocked = true;
+            return self.append(vec![self.waits_for_key(&endpoint)]).await;
+        }
         let compact = std::mem::take(&mut self.compact);
         match engine::start(&self.shared, &self.model, &self.keys, &self.handle, compact) {
             Ok((interrupt, task)) => {
@@ -408,15 +416,6 @@ impl Actor {
                 .await;
                 Ok(())
             }
-        }
-    }
-
-    fn waits_for_key(&self, endpoint: &str) -> Event {
-        let short = self.id().short();
-        Event::SessionState {
-            state: SessionState::Waiting,
-            waiting_for: Some("key".to_owned()),
-            reason: format!("no key for {endpoint} is at hand; swarm resume {short} supplies one"),
         }
     }
 
@@ -458,6 +457,14 @@ impl Actor {
         }
         let waits_for_key = self.model.waiting_for.as_deref() == Some("key") && self.blocked;
         if waits_for_key && self.engine.is_none() && !self.interrupted {
+            return Ok(());
+        }
+        if let Some(endpoint) =
+            self.key_a_worker_lacks().filter(|_| self.engine.is_none() && !self.interrupted)
+        {
+            if self.model.waiting_for.as_deref() != Some("key") {
+                self.append(vec![self.waits_for_key(&endpoint)]).await?;
+            }
             return Ok(());
         }
         let (state, reason) = if self.engine.is_some() || self.wake_at.is_some() {

@@ -4,6 +4,8 @@
 //! same. Nothing here decides; what follows from the state is decided in `actor`, `verdict` and
 //! `workers::lifecycle`.
 
+use std::collections::BTreeSet;
+
 use swarm_protocol::{
     Block, CommandId, ExitReason, Message, MessageId, PermissionRequestId, RunNumber, Seq, SessionId,
     SessionState, TaskId, Timestamp, ToolUseId, Usage, Verdict, WaitingFor, WorkerId, WorkerStatus,
@@ -214,6 +216,8 @@ pub(crate) struct SessionModel {
     pub(crate) waiting_for: Option<String>,
     pub(crate) permission_mode: PermissionMode,
     pub(crate) rules: Vec<Rule>,
+    /// Providers that this session had a key for, be it with an earlier server: they are not asked without.
+    pub(crate) keyed: BTreeSet<String>,
     pub(crate) tasks: Vec<TaskModel>,
     pub(crate) workers: Vec<WorkerModel>,
     pub(crate) fifo: Vec<FifoEntry>,
@@ -241,6 +245,7 @@ impl SessionModel {
             id: line.session_id?,
             permission_mode: spec.permission_mode,
             rules: spec.rules.clone(),
+            keyed: BTreeSet::new(),
             spec: (**spec).clone(),
             seq: line.seq?,
             created_at: line.at,
@@ -353,6 +358,7 @@ impl SessionModel {
             }
             Event::SessionPermissionMode { mode } => self.permission_mode = *mode,
             Event::SessionRule { rule } => self.rules.push(rule.clone()),
+            Event::SessionKeys { providers } => self.keyed.extend(providers.iter().cloned()),
             Event::TaskAccepted { task_id, prompt, unattended, callback_url, labels, .. } => {
                 self.tasks.push(TaskModel {
                     id: *task_id,

@@ -114,6 +114,7 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
         token,
         last_record,
         process: _,
+        needs_keys,
     } = hello
     else {
         return;
@@ -130,8 +131,15 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
         return;
     };
     let (frames, mut outgoing) = mpsc::channel(FRAME_QUEUE);
-    let order =
-        HelloOrder { worker_id: worker_id.clone(), run, token, last_record, frames, connection: number };
+    let order = HelloOrder {
+        worker_id: worker_id.clone(),
+        run,
+        token,
+        last_record,
+        needs_keys,
+        frames,
+        connection: number,
+    };
     match session.ask(|reply| Order::Hello(order, reply)).await {
         Ok(HelloAnswer::Welcome { acknowledged, keys }) => {
             let version = newest_version.min(PROTOCOL_VERSION);

@@ -35,7 +35,7 @@ impl Server {
         let mut connection = self.accept().await;
         let Some(FromWorker::Hello { last_record, token, .. }) = connection.next().await else { panic!() };
         assert_eq!(token, "secret");
-        let keys = Keys { model: Some("key".to_owned()), ..Keys::default() };
+        let keys = Some(Keys { model: Some("key".to_owned()), ..Keys::default() });
         connection.send(&ToWorker::Welcome { version: 1, acknowledged, keys }).await;
         (connection, last_record)
     }

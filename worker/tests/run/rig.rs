@@ -144,7 +144,7 @@ impl Rig {
         let Some(FromWorker::Hello { token, .. }) = running.next().await else { panic!("no greeting") };
         assert_eq!(token, self.launch.token);
         let acknowledged = self.heads.last().map(|head| RecordMark { n: head.n, uuid: head.uuid });
-        let keys = Keys { model: Some("key".to_owned()), ..Keys::default() };
+        let keys = Some(Keys { model: Some("key".to_owned()), ..Keys::default() });
         running.send(&ToWorker::Welcome { version: 1, acknowledged, keys }).await;
         running
     }

@@ -203,6 +203,7 @@ fn lines(line: &EventLine, when: &str, cells: Option<usize>) -> Vec<String> {
             one(format!("worktree {}: {}", if *exists { "made" } else { "removed" }, visible(reason)))
         }
         Event::SessionPermissionMode { mode } => one(format!("permission mode {}", mode.as_str())),
+        Event::SessionKeys { providers } => one(format!("key of {}", visible(&providers.join(", ")))),
         Event::SessionRule { rule } => one(format!("rule {}", visible(&rule.text))),
         Event::CoordinatorRequest { .. }
         | Event::CoordinatorIntent { .. }

@@ -27,7 +27,7 @@ impl Actor {
             return Err(OrderError::Ended(self.id()));
         }
         let Submit { text, unattended, callback_url, labels, keys } = submit;
-        self.take_keys(keys);
+        let keys = self.take_keys(keys);
         let after = self.model.seq;
         let message_id = MessageId(Uuid::now_v7());
         let open = self.model.open_task().map(|task| task.id);
@@ -47,6 +47,7 @@ impl Actor {
             }
         };
         events.push(Event::MessageQueued { message_id, task_id, text });
+        events.extend(keys);
         self.append(events).await?;
         self.news();
         Ok(Submitted { task_id, message_id, opened, after })
@@ -79,10 +80,6 @@ impl Actor {
         self.blocked = false;
         self.interrupted = false;
         self.wake_at = Some(Instant::now());
-    }
-
-    fn take_keys(&mut self, keys: KeyRing) {
-        self.keys.0.extend(keys.0);
     }
 
     pub(super) async fn interrupt(&mut self, reason: &str) -> Result<Stopping, OrderError> {
@@ -132,8 +129,9 @@ impl Actor {
         if self.model.state == SessionState::Ended {
             return Err(OrderError::Ended(self.id()));
         }
-        self.take_keys(keys);
+        let keys = self.take_keys(keys);
         let after = self.model.seq;
+        self.append(keys.into_iter().collect()).await?;
         let mut resumed =
             Resumed { after, queued: self.model.pending_entries().count() as u32, ..Resumed::default() };
         if self.model.waiting_for.as_deref() == Some("key") {

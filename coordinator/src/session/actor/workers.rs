@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use swarm_protocol::{
     ExitReason, RunNumber, SessionState, TaskId, WaitingFor, WorkerId, WorkerStatus,
     event::Event,
-    frame::{Command, Keys, ToWorker},
-    launch::{Isolation, ModelEndpoint, WorkerSpec},
+    frame::{Command, ToWorker},
+    launch::{Isolation, WorkerSpec},
     process::ProcessIdentity,
     record::{RecordBody, RecordHead},
 };
@@ -16,7 +16,6 @@ use super::{Actor, Connection, STOP_GRACE};
 use crate::{
     session::{
         HelloAnswer, HelloOrder, OrderError, SpawnOrder, Spawned, Stopping, WorkerMessage, WorkerMessaged,
-        engine::StartError,
         model::{StopOrder, WorkerModel},
     },
     workers::{lifecycle::LifeEvent, run},
@@ -96,11 +95,13 @@ impl Actor {
     pub(super) async fn fill_places(&mut self) -> Result<(), OrderError> {
         loop {
             let queued = self.model.workers.iter().find(|worker| worker.status == WorkerStatus::Pending);
-            let Some(worker_id) = queued.map(|worker| worker.spec.id.clone()) else { break };
+            let Some(queued) = queued else { break };
+            let worker_id = queued.spec.id.clone();
             if self.model.places_taken() >= self.model.spec.max_workers as usize {
                 break;
             }
-            if self.lacks_key(&worker_id).await? {
+            // The session waits for the key; a run without it could only fail.
+            if self.missing_key(&queued.spec.model).is_some() {
                 break;
             }
             let Some(place) = self.shared.take_place(&self.handle) else { break };
@@ -127,19 +128,6 @@ impl Actor {
             }
         }
         self.append(events).await
-    }
-
-    /// Whether a worker's model has no key at hand; the session then waits for one instead of failing its run.
-    async fn lacks_key(&mut self, worker_id: &WorkerId) -> Result<bool, OrderError> {
-        let Some(worker) = self.model.worker(worker_id) else { return Ok(false) };
-        let Err(StartError::NoKey { endpoint }) = self.shared.connect(&worker.spec.model, &self.keys) else {
-            return Ok(false);
-        };
-        if self.model.waiting_for.as_deref() != Some("key") {
-            self.blocked = true;
-            self.append(vec![self.waits_for_key(&endpoint)]).await?;
-        }
-        Ok(true)
     }
 
     /// Begins the task that makes the worktree, starts the process and watches it.
@@ -389,8 +377,13 @@ impl Actor {
         let waited =
             matches!(worker.waiting_for, Some(WaitingFor::Server | WaitingFor::Model | WaitingFor::OwnJobs));
         let starting = worker.status == WorkerStatus::Starting;
-        let keys = self.keys_of(&worker.spec.model);
-        if waited || starting {
+        let missing = self.missing_key(&worker.spec.model).filter(|_| hello.needs_keys);
+        let keys = missing.is_none().then(|| self.keys_of(&worker.spec.model));
+        let awaits_keys = missing.is_some();
+        if let Some(endpoint) = missing {
+            let event = LifeEvent::Waits(WaitingFor::Server);
+            events.extend(self.step(&hello.worker_id, event, self.no_key(&endpoint)));
+        } else if waited || starting {
             events.extend(self.step(&hello.worker_id, LifeEvent::Works, "connected"));
         }
         if let Err(error) = self.append(events).await {
@@ -398,7 +391,7 @@ impl Actor {
             self.note_failure(&error);
             return HelloAnswer::NotNow;
         }
-        let connection = Connection { number: hello.connection, frames: hello.frames };
+        let connection = Connection { number: hello.connection, frames: hello.frames, awaits_keys };
         self.connections.insert(hello.worker_id.clone(), connection);
         let now = Instant::now();
         for permission in &self.model.permissions {
@@ -408,15 +401,6 @@ impl Actor {
         }
         self.send_pending(&hello.worker_id);
         HelloAnswer::Welcome { acknowledged, keys }
-    }
-
-    fn keys_of(&self, endpoint: &ModelEndpoint) -> Keys {
-        let key = |endpoint: &ModelEndpoint| self.shared.key_for(endpoint, &self.keys);
-        Keys {
-            model: key(endpoint),
-            helper: self.model.spec.models.helper.as_ref().and_then(key),
-            fallback: self.model.spec.models.fallback.as_ref().and_then(key),
-        }
     }
 
     /// A link ended; if it is the present one, its worker is away.
