@@ -1,5 +1,6 @@
 //! The command line as people and scripts meet it: the real program, with pipes and with a terminal.
 
+mod between;
 mod contract;
 mod errors;
 mod following;

@@ -18,7 +18,7 @@ use super::{
     args::Progress,
     client::Client,
     commands::steer,
-    error::{CliError, EXIT_FAILURE, EXIT_HANGUP, EXIT_INTERRUPTED, EXIT_TERMINATED, Result},
+    error::{CliError, EXIT_FAILURE, EXIT_INTERRUPTED, Result},
     keys::{Action, Decoder, Keys},
     layout::{self, Picture},
     output::Stream,
@@ -26,6 +26,7 @@ use super::{
     plain,
     rows::{self, Columns},
     shell::{Shell, now},
+    signals::Early,
     state::{News, StateView},
     stream::{self, Arrival},
     summary, terminal,
@@ -54,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) state: StateView,
     /// Keys and endpoints, for a server that lost them.
     pub(crate) context: ClientContext,
+    /// Signals, from before there was a session on.
+    pub(crate) signals: Early,
 }
 
 /// How following ended.
@@ -106,7 +109,7 @@ pub(crate) async fn follow(shell: &mut Shell, client: &Client, plan: Plan) -> Re
         last_event: tokio::time::Instant::now(),
         own_answers: Vec::new(),
     };
-    let ended = follower.run().await;
+    let ended = follower.run(plan.signals).await;
     let Follower { shell, painter, keyboard, .. } = follower;
     drop(keyboard);
     if let Some((out, err)) = painter.finish() {
@@ -153,7 +156,8 @@ struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    async fn run(&mut self) -> Result<Ending> {
+    async fn run(&mut self, early: Early) -> Result<Ending> {
+        let Early { mut signals, came } = early;
         // One event waits while one is taken in; the stream itself is the buffer.
         let (sender, mut arrivals) = mpsc::channel::<Arrival>(256);
         let mut reader = JoinSet::new();
@@ -165,7 +169,11 @@ impl Follower<'_> {
             self.context.clone(),
             sender,
         ));
-        let mut signals = super::signals::Signals::listen()?;
+        for signal in came {
+            if let Some(ending) = self.signalled(signal).await {
+                return Ok(ending);
+            }
+        }
         self.draw();
         let mut closed = false;
         loop {
@@ -542,8 +550,7 @@ impl Follower<'_> {
                     Called::Stopped(client.post(&format!("/sessions/{session_id}/interrupt"), &body).await)
                 });
             }
-            Signal::Terminate => return Some(Ending::Left { exit: EXIT_TERMINATED }),
-            Signal::Hangup => return Some(Ending::Left { exit: EXIT_HANGUP }),
+            Signal::Terminate | Signal::Hangup => return Some(Ending::Left { exit: signal.exit() }),
             Signal::Resized => {
                 tokio::time::sleep(RESIZE_REST).await;
                 self.painter.invalidate();
@@ -553,9 +560,7 @@ impl Follower<'_> {
                 if let Some(keyboard) = &mut self.keyboard {
                     keyboard.leave();
                 }
-                // Returns when somebody lets us go on.
-                let _stopped =
-                    nix::sys::signal::kill(nix::unistd::getpid(), nix::sys::signal::Signal::SIGSTOP);
+                super::signals::suspend();
             }
             Signal::Continue => {
                 if let Some(keyboard) = &mut self.keyboard {

@@ -75,8 +75,8 @@ impl Gate {
         );
     }
 
-    /// What a reply does at this gate.
-    pub(crate) async fn pass(&self) {
+    /// What a reply does at this gate, or anything else that a test holds up.
+    pub async fn pass(&self) {
         struct Waiting<'a>(&'a watch::Sender<Level>);
         impl Drop for Waiting<'_> {
             fn drop(&mut self) {

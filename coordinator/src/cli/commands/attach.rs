@@ -22,7 +22,7 @@ use super::super::{
     output::{BOLD, CYAN, DIM, YELLOW, paint},
     repository,
     shell::Shell,
-    signals::{Signal, Signals},
+    signals::{Early, Signal, Signals},
     state::StateView,
     task,
     text::{visible, visible_with_colour},
@@ -111,7 +111,7 @@ async fn follow_session(
     }
     let context = context(shell).unwrap_or_default();
     let state = StateView::of(&detail, run::streams(shell));
-    let plan = Plan { session: detail.session, task_id, state, context };
+    let plan = Plan { session: detail.session, task_id, state, context, signals: Early::listen()? };
     run::to_the_end(shell, client, plan).await
 }
 

@@ -2,7 +2,7 @@
 //! the same way.
 
 use serde_json::json;
-use swarm_protocol::api::{CreateTask, LoginCode, SessionDetail, TaskAccepted};
+use swarm_protocol::api::{CreateTask, LoginCode, SessionDetail, StopView, TaskAccepted};
 
 use super::super::{
     args::{Progress, RunArgs},
@@ -13,8 +13,9 @@ use super::super::{
     output::{BOLD, CYAN, DIM, paint},
     repository, server_process,
     shell::Shell,
+    signals::{Early, Impatient, Signal},
     state::StateView,
-    task,
+    summary, task,
     text::visible,
 };
 
@@ -33,7 +34,16 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
     let settings = task::settings(shell, Some(&repository), task::flags(args))?;
     task::require_model(shell, &settings)?;
     let context = task::context(&shell.around, &settings);
-    let found = server_process::find_or_start(shell).await?;
+    // From here on there is something to leave behind: who is told to end, ends it.
+    let mut early = Early::listen()?;
+    let found = match early.during(server_process::find_or_start(shell)).await {
+        Ok(found) => found?,
+        Err(Impatient(signal)) => return Ok(signal.exit()),
+    };
+    if let Some(exit) = early.exit() {
+        server_process::end_if_started(&found).await;
+        return Ok(exit);
+    }
     let body = CreateTask {
         prompt,
         repo: Some(repository.checkout.to_string_lossy().into_owned()),
@@ -53,20 +63,46 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
         client: Some(context.clone()),
     };
     let key = uuid::Uuid::new_v4().to_string();
-    let accepted: TaskAccepted = match found.client.post_once("/tasks", &key, &body).await {
-        Ok(accepted) => accepted,
-        Err(error) => {
+    let accepted: TaskAccepted = match early.during(found.client.post_once("/tasks", &key, &body)).await {
+        Ok(Ok(accepted)) => accepted,
+        Ok(Err(error)) => {
             server_process::end_if_started(&found).await;
-            return Err(error);
+            return early.exit().ok_or(error);
+        }
+        Err(Impatient(signal)) => {
+            shell.notice("whether the server took the task is not known: swarm ps");
+            return Ok(signal.exit());
         }
     };
     for notice in &accepted.notices {
         shell.notice(&format!("{} {}", paint(DIM, "note:"), visible(notice)));
     }
     if args.detach {
+        if early.came.contains(&Signal::Interrupt) {
+            stop(&found.client, &accepted).await?;
+            let short = accepted.session_id.short();
+            shell.notice(&format!("{short} was stopped: swarm resume {short}"));
+            return Ok(Signal::Interrupt.exit());
+        }
         return detached(shell, &accepted);
     }
-    let detail: SessionDetail = found.client.get(&format!("/sessions/{}", accepted.session_id)).await?;
+    let path = format!("/sessions/{}", accepted.session_id);
+    let detail: SessionDetail = match early.during(found.client.get(&path)).await {
+        Ok(Ok(detail)) => detail,
+        Ok(Err(error)) => {
+            if early.came.contains(&Signal::Interrupt) {
+                stop(&found.client, &accepted).await?;
+            }
+            return Err(error);
+        }
+        Err(Impatient(signal)) => {
+            if early.came.contains(&Signal::Interrupt) || signal == Signal::Interrupt {
+                stop(&found.client, &accepted).await?;
+            }
+            shell.notice(&summary::left(accepted.session_id));
+            return Ok(signal.exit());
+        }
+    };
     let since = detail
         .tasks
         .iter()
@@ -74,8 +110,16 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
         .map_or(detail.session.created_at, |task| task.accepted_at);
     header(shell, &detail);
     let state = StateView::new(&detail.session, accepted.after, since, streams(shell));
-    let plan = Plan { session: detail.session, task_id: accepted.task_id, state, context };
+    let plan = Plan { session: detail.session, task_id: accepted.task_id, state, context, signals: early };
     to_the_end(shell, &found.client, plan).await
+}
+
+/// Has a session stop that nobody follows.
+async fn stop(client: &Client, accepted: &TaskAccepted) -> Result<()> {
+    let body = json!({"reason": "interrupted by a person"});
+    let path = format!("/sessions/{}/interrupt", accepted.session_id);
+    let _stopping: StopView = client.post(&path, &body).await?;
+    Ok(())
 }
 
 /// Checked with the settings already; a flag that passed there is a number.
