@@ -21,10 +21,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::server::Shared;
 
 pub(crate) use auth::Logins;
+pub(crate) use limits::Limits;
 
 mod assets;
 mod auth;
 mod json;
+mod limits;
 mod metrics;
 mod permissions;
 pub(crate) mod problem;

@@ -106,6 +106,8 @@ pub struct Shared {
     pub(crate) stopping: AtomicBool,
     /// Codes and cookies of browsers.
     pub(crate) logins: crate::http::Logins,
+    /// How often callers may try.
+    pub(crate) limits: crate::http::Limits,
     /// One keyed request at a time.
     pub(crate) idempotency: tokio::sync::Mutex<()>,
     /// When open permission requests run out.
@@ -332,6 +334,7 @@ impl Server {
             version: env!("CARGO_PKG_VERSION"),
             stopping: AtomicBool::new(false),
             logins: crate::http::Logins::default(),
+            limits: crate::http::Limits::new(settings.server_tasks_per_minute),
             idempotency: tokio::sync::Mutex::default(),
             deadlines: crate::live::Deadlines::default(),
             recorder: metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder(),
@@ -389,8 +392,11 @@ impl Server {
         parts.spawn(watch_idleness(Arc::clone(&shared)));
         let router = crate::http::router(Arc::clone(&shared));
         let stop = shared.shutdown.clone();
-        let served =
-            axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await;
+        // Failed attempts are counted by the address they come from.
+        let service = router.into_make_service_with_connect_info::<std::net::SocketAddr>();
+        let served = axum::serve(listener, service)
+            .with_graceful_shutdown(async move { stop.cancelled().await })
+            .await;
         shared.shutdown.cancel();
         // The file names a server that no longer is.
         std::fs::remove_file(shared.home.server_file()).ok();

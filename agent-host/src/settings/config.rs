@@ -84,6 +84,8 @@ pub struct Config {
     /// 0 takes a free port.
     pub server_port: u16,
     pub server_idle_exit: Duration,
+    /// Tasks that one token may submit in a minute, and at once.
+    pub server_tasks_per_minute: u32,
     pub background_grace: Duration,
     pub notification_window: Duration,
     pub endpoints: BTreeMap<String, EndpointProfile>,
@@ -200,6 +202,7 @@ impl Config {
             check: commands("check"),
             server_port: port("server.port"),
             server_idle_exit: duration("server.idle_exit"),
+            server_tasks_per_minute: small("server.tasks_per_minute"),
             background_grace: duration("background_grace"),
             notification_window: duration("notification_window"),
             explained: explain(given, &endpoints),

@@ -54,6 +54,7 @@ fn defaults_need_no_file() {
     assert_eq!(config.worktree_branch_prefix, "swarm");
     assert_eq!(config.worktree_port_base, 41_000);
     assert_eq!(config.server_idle_exit, Duration::from_secs(30 * 60));
+    assert_eq!(config.server_tasks_per_minute, 120);
     assert_eq!(config.background_grace, Duration::from_secs(10 * 60));
     assert_eq!(config.notification_window, Duration::from_millis(50));
     assert_eq!(config.max_tool_concurrency, 10);

@@ -4,13 +4,15 @@
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use axum::{
-    extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    extract::{ConnectInfo, FromRequestParts, Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -18,7 +20,7 @@ use sha2::Digest;
 use swarm_protocol::api::LoginBody;
 use tokio::time::Instant;
 
-use super::{json::Body, problem::Fault};
+use super::{json::Body, limits::Caller, problem::Fault};
 use crate::server::Shared;
 
 /// How long a code works.
@@ -83,6 +85,18 @@ impl Logins {
     }
 }
 
+/// The address a call comes from. A router that is called without a socket, in a test, has the loopback's.
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl<S: Sync> FromRequestParts<S> for Peer {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let connected = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        Ok(Self(connected.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0.ip())))
+    }
+}
+
 fn cookie_of(headers: &HeaderMap) -> Option<&str> {
     headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok()).find_map(|line| {
         line.split(';').map(str::trim).find_map(|pair| pair.strip_prefix(COOKIE)?.strip_prefix('='))
@@ -126,7 +140,12 @@ pub(crate) async fn check_host(State(shared): State<Arc<Shared>>, request: Reque
 }
 
 /// Lets pass who has the token, or the cookie and our Origin.
-pub(crate) async fn require(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+pub(crate) async fn require(
+    State(shared): State<Arc<Shared>>,
+    Peer(peer): Peer,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
     let bearer = headers
         .get(header::AUTHORIZATION)
@@ -134,13 +153,18 @@ pub(crate) async fn require(State(shared): State<Arc<Shared>>, request: Request,
         .and_then(|value| value.strip_prefix("Bearer "));
     if let Some(token) = bearer {
         if same(token.trim(), &shared.bearer_token) {
+            request.extensions_mut().insert(Caller::Token);
             return next.run(request).await;
+        }
+        if let Err(fault) = shared.limits.failure(peer) {
+            return fault.into_response();
         }
         return Fault::new(StatusCode::UNAUTHORIZED, "wrong_token", "the bearer token is not this server's")
             .hint("it stands in $SWARM_HOME/token")
             .into_response();
     }
-    if cookie_of(headers).is_some_and(|cookie| shared.logins.knows(cookie)) {
+    let cookie = cookie_of(headers);
+    if let Some(cookie) = cookie.filter(|cookie| shared.logins.knows(cookie)) {
         // The cookie is SameSite=Strict; a changing call of the browser names its Origin as well. A plain GET of
         // our own page may leave it out.
         let own = match headers.get(header::ORIGIN).map(HeaderValue::to_str) {
@@ -152,6 +176,8 @@ pub(crate) async fn require(State(shared): State<Arc<Shared>>, request: Request,
             }
         };
         if own {
+            let caller = Caller::Cookie(digest(cookie));
+            request.extensions_mut().insert(caller);
             return next.run(request).await;
         }
         return Fault::new(
@@ -161,6 +187,10 @@ pub(crate) async fn require(State(shared): State<Arc<Shared>>, request: Request,
         )
         .into_response();
     }
+    // Nothing to try is no attempt; a cookie of an earlier server is one.
+    if let Some(Err(fault)) = cookie.map(|_| shared.limits.failure(peer)) {
+        return fault.into_response();
+    }
     Fault::new(StatusCode::UNAUTHORIZED, "no_token", "a bearer token or a login is needed")
         .hint("programs: the token in $SWARM_HOME/token; browsers: open `swarm dashboard` again")
         .into_response()
@@ -169,6 +199,7 @@ pub(crate) async fn require(State(shared): State<Arc<Shared>>, request: Request,
 /// Buys a cookie with a code.
 pub(crate) async fn login(
     State(shared): State<Arc<Shared>>,
+    Peer(peer): Peer,
     headers: HeaderMap,
     Body(body): Body<LoginBody>,
 ) -> Result<Response, Fault> {
@@ -179,6 +210,7 @@ pub(crate) async fn login(
     if !own {
         return Err(Fault::new(StatusCode::FORBIDDEN, "foreign_origin", "only our own page logs in"));
     }
+    shared.limits.code(peer)?;
     let cookie = shared.logins.redeem(&body.code).ok_or_else(|| {
         Fault::new(
             StatusCode::UNAUTHORIZED,

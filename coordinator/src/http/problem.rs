@@ -18,27 +18,37 @@ use crate::{
 
 /// An answer that is a problem.
 #[derive(Clone, Debug)]
-pub(crate) struct Fault(pub(crate) Box<Problem>);
+pub(crate) struct Fault {
+    pub(crate) problem: Box<Problem>,
+    /// When to come again, in seconds.
+    pub(crate) retry_after_s: Option<u64>,
+}
 
 impl Fault {
     pub(crate) fn new(status: StatusCode, code: &str, title: impl Into<String>) -> Self {
-        Self(Box::new(Problem {
+        let problem = Box::new(Problem {
             problem_type: "about:blank".to_owned(),
             status: status.as_u16(),
             title: title.into(),
             causes: Vec::new(),
             hint: None,
             code: code.to_owned(),
-        }))
+        });
+        Self { problem, retry_after_s: None }
     }
 
     pub(crate) fn cause(mut self, cause: impl Into<String>) -> Self {
-        self.0.causes.push(cause.into());
+        self.problem.causes.push(cause.into());
         self
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.0.hint = Some(hint.into());
+        self.problem.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_s = Some(seconds);
         self
     }
 
@@ -58,11 +68,13 @@ impl Fault {
 
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(self.0)).into_response();
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let status = StatusCode::from_u16(self.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self.problem)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
         response
     }
 }

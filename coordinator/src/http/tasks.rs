@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::State,
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
@@ -16,6 +16,7 @@ use swarm_protocol::{
 
 use super::{
     json::{Body, Id},
+    limits::Caller,
     problem::Fault,
 };
 use crate::{clock, server::Shared, session::views, sessions, submit, workers::run::sha256_hex};
@@ -26,12 +27,16 @@ const KEY_LIFE_MS: i64 = 24 * 60 * 60 * 1000;
 /// Submits a task. A repeat with the same `Idempotency-Key` within 24 h gets the first answer.
 #[utoipa::path(post, path = "/tasks", request_body = CreateTask,
     params(("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 202, body = TaskAccepted), (status = 422, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 202, body = TaskAccepted), (status = 422, body = Problem), (status = 409, body = Problem),
+        (status = 429, body = Problem, description = "More than server.tasks_per_minute; `retry-after` says when to come again",
+            headers(("retry-after" = u64)))))]
 pub(super) async fn create(
     State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     Body(task): Body<CreateTask>,
 ) -> Result<Response, Fault> {
+    shared.limits.task(&caller)?;
     let key = match headers.get("idempotency-key").map(|value| value.to_str()) {
         None => None,
         Some(Ok(key)) if (1..=255).contains(&key.len()) => Some(key.to_owned()),

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use integration_tests::{Reply, swarm::API_KEY, swarm::Api};
+use integration_tests::{Reply, swarm::API_KEY, swarm::Api, when};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
@@ -197,4 +197,73 @@ fn files(directory: &Path) -> Vec<std::path::PathBuf> {
         }
     }
     found
+}
+
+fn retry_after(answer: &reqwest::Response) -> u64 {
+    let value = answer.headers()["retry-after"].to_str().expect("it is text");
+    value.parse().expect("it is a number of seconds")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_tokens_meet_a_limit_and_the_right_one_does_not() {
+    let rig = Rig::new().await;
+    let api = rig.api();
+    let wrong = || stranger(api, Method::GET, "/api/v1/sessions").bearer_auth("0".repeat(64));
+    let mut refused = None;
+    for _ in 0..200 {
+        let answer = sent(wrong()).await;
+        match answer.status() {
+            StatusCode::UNAUTHORIZED => {}
+            _ => {
+                refused = Some(answer);
+                break;
+            }
+        }
+    }
+    let refused = refused.expect("two hundred wrong tokens meet a limit");
+    assert!((1..=60).contains(&retry_after(&refused)));
+    assert_problem_in(refused, StatusCode::TOO_MANY_REQUESTS, "too_many_attempts").await;
+    // From the same address, at the same time: polling, a stream, and who has no credentials to try.
+    for _ in 0..200 {
+        assert_eq!(sent(api.request(Method::GET, "/sessions")).await.status(), StatusCode::OK);
+    }
+    let events = sent(api.request(Method::GET, "/events")).await;
+    assert_eq!(events.status(), StatusCode::OK);
+    let none = sent(stranger(api, Method::GET, "/api/v1/sessions")).await;
+    assert_problem_in(none, StatusCode::UNAUTHORIZED, "no_token").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guesses_of_a_login_code_meet_a_limit() {
+    let rig = Rig::new().await;
+    let api = rig.api();
+    let own = Some(api.base());
+    let code = api.post("/login-codes", &json!({})).await["code"].as_str().expect("a code").to_owned();
+    for _ in 0..10 {
+        assert_problem_in(login(api, own, "2222-2222").await, StatusCode::UNAUTHORIZED, "code_used").await;
+    }
+    // Beyond the limit nobody learns whether a code is right.
+    let refused = login(api, own, &code).await;
+    assert!((1..=60).contains(&retry_after(&refused)));
+    assert_problem_in(refused, StatusCode::TOO_MANY_REQUESTS, "too_many_attempts").await;
+    assert_eq!(sent(api.request(Method::GET, "/sessions")).await.status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submissions_beyond_the_configured_limit_are_refused_and_start_nothing() {
+    let rig = Rig::configured("[server]\ntasks_per_minute = 2\n").await;
+    rig.model.rule(when().agent(crate::rig::COORDINATE), "Nothing to do.");
+    for _ in 0..2 {
+        rig.submit().await;
+    }
+    let body = json!({"prompt": crate::rig::COORDINATE, "repo": rig.repo.path()});
+    let refused = sent(rig.api().request(Method::POST, "/tasks").json(&body)).await;
+    assert!((1..=60).contains(&retry_after(&refused)));
+    let problem = assert_problem_in(refused, StatusCode::TOO_MANY_REQUESTS, "too_many_tasks").await;
+    assert!(problem["hint"].as_str().is_some_and(|hint| hint.contains("tasks_per_minute")), "{problem:#}");
+    let sessions = rig.api().get("/sessions").await;
+    assert_eq!(sessions.as_array().map(Vec::len), Some(2));
+    let document = rig.api().get("//openapi.json").await;
+    let described = &document["paths"]["/api/v1/tasks"]["post"]["responses"]["429"];
+    assert!(described["headers"]["retry-after"].is_object(), "{described:#}");
 }
