@@ -225,3 +225,30 @@ async fn case_33_processes_that_slept_in_the_middle_go_on_and_nothing_times_out(
     let worker = rig.worker(&task, "asking").await;
     assert_eq!((&worker["restarts"], id_of(&worker).starts_with("agent-")), (&json!(0), true));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_link_is_gone_is_shown_as_waiting_for_the_server_until_it_is_back() {
+    let mut rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", reporter("distant")));
+    rig.model.agent(&prompt("distant"), [Reply::say("Nothing to report.").hold("end")]);
+    let task = rig.submit().await;
+    rig.model.gate("end").reached().await;
+    let worker = rig.worker_has_status(&task, "distant", "running").await;
+    let process = rig.worker_process(&worker).expect("it runs");
+    // It lives and cannot connect: as on a machine that is out of memory or asleep.
+    assert!(process.signal(Signal::SIGSTOP), "the worker could not be halted");
+    rig.restart_killed().await;
+    let away = |worker: &Value| worker["status"] == "waiting" && worker["waiting_for"] == "server";
+    let waiting = rig.worker_is(&task, "distant", "is away", away).await;
+    assert_eq!(waiting["cause"], "its process has no link to the server");
+    let shown = rig.home.run(rig.repo.path(), &["ps"]).await.expect_code(0);
+    assert!(shown.stdout.contains("no link to the server"), "{}", shown.stdout);
+    let rows = rig.api().get("/overview").await["rows"].clone();
+    let row = rows.as_array().and_then(|rows| rows.iter().find(|row| !row["worker"].is_null()).cloned());
+    assert_eq!(row.expect("a row of the worker")["word"], "Reconnecting");
+    assert!(process.signal(Signal::SIGCONT), "the worker could not go on");
+    rig.worker_has_status(&task, "distant", "running").await;
+    rig.model.gate("end").open();
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    assert_eq!(rig.worker(&task, "distant").await["run"], 1);
+}

@@ -252,7 +252,8 @@ pub(crate) fn doing(worker: &WorkerRow, asks: Option<&str>, now: Timestamp) -> S
                 }
             }
             Some(WaitingFor::OwnJobs) => "waits for its own jobs".to_owned(),
-            Some(WaitingFor::Server) => "waits for the server".to_owned(),
+            Some(WaitingFor::Server) if cause.is_empty() => "waits for the server".to_owned(),
+            Some(WaitingFor::Server) => cause,
             None if cause.is_empty() => "waits".to_owned(),
             None => cause,
         },

@@ -38,6 +38,9 @@ const BATCH: usize = 64;
 /// How long a stopped worker may take to commit and end before its keeper is told to end it.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
+/// How long a worker's link may be gone before its state says so: one that only connects again does not flicker.
+const AWAY_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How soon what could not be stored is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -74,6 +77,8 @@ pub(crate) struct Actor {
     run_tasks: HashMap<WorkerId, AbortOnDropHandle<()>>,
     places: HashMap<WorkerId, Place>,
     stop_deadlines: HashMap<WorkerId, Instant>,
+    /// Workers that should have a link and have none: when their state says so.
+    away: HashMap<WorkerId, Instant>,
     desk: Desk,
     projection: Projection,
     drained: Drained,
@@ -126,6 +131,7 @@ pub(crate) fn spawn(
         run_tasks: HashMap::new(),
         places: HashMap::new(),
         stop_deadlines: HashMap::new(),
+        away: HashMap::new(),
         drained: Drained::default(),
         wake_at: None,
         recovered: false,
@@ -496,7 +502,8 @@ impl Actor {
     fn next_deadline(&self) -> Option<Instant> {
         let stops = self.stop_deadlines.values().copied();
         let desk = self.desk.next_deadline().filter(|_| self.broken.is_none());
-        self.wake_at.into_iter().chain(desk).chain(stops).chain(self.retry_at).min()
+        let away = self.away.values().copied().filter(|_| self.broken.is_none());
+        self.wake_at.into_iter().chain(desk).chain(stops).chain(away).chain(self.retry_at).min()
     }
 
     async fn pass_deadlines(&mut self) -> Result<(), OrderError> {
@@ -514,6 +521,16 @@ impl Actor {
         }
         for id in self.desk.long_waits(now) {
             self.report_wait(&id).await?;
+        }
+        let away: Vec<WorkerId> = self
+            .away
+            .iter()
+            .filter(|(_, deadline)| **deadline <= now)
+            .map(|(worker_id, _)| worker_id.clone())
+            .collect();
+        for worker_id in away {
+            self.note_away(&worker_id).await?;
+            self.away.remove(&worker_id);
         }
         let stops: Vec<WorkerId> = self
             .stop_deadlines

@@ -42,6 +42,7 @@ impl Actor {
         missed: Vec<(RecordHead, Option<Box<RecordBody>>)>,
     ) -> Result<(), OrderError> {
         self.drop_link(worker_id);
+        self.away.remove(worker_id);
         self.stop_deadlines.remove(worker_id);
         let missed = missed.into_iter().map(|(head, body)| (worker_id.clone(), run, head, body)).collect();
         if !self.take_records(missed).await {
@@ -262,6 +263,7 @@ impl Actor {
             match (status, watched) {
                 (_, Some(plan)) => {
                     self.watch_stop(&worker_id);
+                    self.expect_link(&worker_id);
                     let task = run::adopt(plan, self.handle.clone());
                     self.run_tasks.insert(worker_id.clone(), task);
                 }

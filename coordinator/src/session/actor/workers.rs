@@ -12,7 +12,7 @@ use swarm_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Actor, Connection, STOP_GRACE};
+use super::{AWAY_PATIENCE, Actor, Connection, STOP_GRACE};
 use crate::{
     session::{
         HelloAnswer, HelloOrder, OrderError, SpawnOrder, Spawned, Stopping, WorkerMessage, WorkerMessaged,
@@ -322,7 +322,44 @@ impl Actor {
     pub(super) fn drop_link(&mut self, worker_id: &WorkerId) {
         if self.connections.remove(worker_id).is_some() {
             self.stand_clocks(worker_id);
+            self.expect_link(worker_id);
         }
+    }
+
+    /// A process that runs and has no link connects again, soon or when it can.
+    pub(super) fn expect_link(&mut self, worker_id: &WorkerId) {
+        self.away.insert(worker_id.clone(), Instant::now() + AWAY_PATIENCE);
+    }
+
+    /// A link has been gone for long: what is shown of the worker is old, and the state says so. A question to a
+    /// person stays one.
+    pub(super) async fn note_away(&mut self, worker_id: &WorkerId) -> Result<(), OrderError> {
+        let Some(worker) = self.model.worker(worker_id) else { return Ok(()) };
+        let is_news = match (worker.status, worker.waiting_for) {
+            (WorkerStatus::Running, _) => true,
+            (WorkerStatus::Waiting, waiting_for) => {
+                !matches!(waiting_for, Some(WaitingFor::Permission | WaitingFor::Server))
+            }
+            // Its process is being made, or the run is over.
+            (
+                WorkerStatus::Pending
+                | WorkerStatus::Starting
+                | WorkerStatus::Finishing
+                | WorkerStatus::Completed
+                | WorkerStatus::Failed
+                | WorkerStatus::Aborted,
+                _,
+            ) => false,
+        };
+        if !is_news || self.connections.contains_key(worker_id) {
+            return Ok(());
+        }
+        let waits = self.step(
+            worker_id,
+            LifeEvent::Waits(WaitingFor::Server),
+            "its process has no link to the server",
+        );
+        self.append(waits.into_iter().collect()).await
     }
 
     fn stand_clocks(&mut self, worker_id: &WorkerId) {
@@ -393,6 +430,7 @@ impl Actor {
         }
         let connection = Connection { number: hello.connection, frames: hello.frames, awaits_keys };
         self.connections.insert(hello.worker_id.clone(), connection);
+        self.away.remove(&hello.worker_id);
         let now = Instant::now();
         for permission in &self.model.permissions {
             if permission.is_open() && permission.request.worker_id == hello.worker_id {
