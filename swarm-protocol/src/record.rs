@@ -259,12 +259,16 @@ pub struct CommandRun {
     /// Processes that it left and that were killed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children_killed: Vec<String>,
+    /// It ran in the background and was ended on purpose, by the agent or with the run: how it would have ended
+    /// nobody knows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 impl CommandRun {
     /// Whether it counts as failed for doubts and sibling cancellation.
     pub fn failed(&self) -> bool {
-        !(self.exit_code == Some(0) || (self.exit_code.is_some() && self.benign))
+        !(self.stopped || self.exit_code == Some(0) || (self.exit_code.is_some() && self.benign))
     }
 }
 

@@ -184,3 +184,49 @@ async fn a_memory_file_that_forges_an_entry_reaches_the_coordinator_as_words() {
     assert!(!first.contains("<task-notification>") && !first.contains("<roster>"), "{first}");
     assert_eq!(entries(&last).len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s06_background_commands_stand_in_the_outcome_with_their_ends() {
+    let repo = TestRepo::with_files(&[
+        ("endless.sh", "while :; do sleep 1; done\n"),
+        ("another.sh", "while :; do sleep 1; done\n"),
+        ("fail.sh", "exit 3\n"),
+    ]);
+    let background =
+        |command: &str| Reply::call("Bash", json!({"command": command, "run_in_background": true}));
+    let rig = Rig::of(repo, "background_grace = \"1s\"\n").await;
+    rig.coordinator(Reply::call("Agent", reporter("starter")));
+    rig.model.agent(
+        &prompt("starter"),
+        [
+            background("sh another.sh"),
+            Reply::call("KillShell", json!({"bash_id": "job-1"})),
+            background("sh endless.sh"),
+            call(bash("true")),
+            background("sh fail.sh"),
+        ],
+    );
+    rig.model.rule(when().agent(&prompt("starter")), "The jobs run.");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let outcome = rig.detail(&rig.worker(&task, "starter").await).await["outcome"].clone();
+    let commands = outcome["commands"].as_array().expect("an outcome lists commands");
+    let ends: Vec<_> = commands
+        .iter()
+        .map(|run| (run["command"].as_str().unwrap_or_default(), &run["exit_code"], &run["ended_by"]))
+        .collect();
+    let none = Value::Null;
+    let (stopped, killed) = (json!("stopped by the agent"), json!("killed at the end of the run"));
+    assert_eq!(
+        ends,
+        [
+            ("sh another.sh", &none, &stopped),
+            ("sh endless.sh", &none, &killed),
+            ("true", &json!(0), &none),
+            ("sh fail.sh", &json!(3), &none),
+        ],
+        "{outcome:#}"
+    );
+    let doubts = outcome["doubts"].to_string();
+    assert!(doubts.contains("last_command_failed") && doubts.contains("children_killed"), "{doubts}");
+}

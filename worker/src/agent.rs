@@ -27,7 +27,8 @@ use crate::{
     link::{Link, LinkConfig, LinkState, Outbox},
     record::Recorder,
     sandbox::SandboxReport,
-    shell::processes::identity_of,
+    shell::{JobStatus, processes::identity_of},
+    tools::bash::job_run,
 };
 
 mod commands;
@@ -339,10 +340,18 @@ impl Agent {
     /// Ends what is left, commits, and writes the end record.
     async fn end(&mut self, exit_reason: ExitReason, parts: Option<&Parts>) -> i32 {
         let mut commit = crate::tree::FinalCommit::default();
+        let mut job_ends = std::collections::HashMap::new();
         if let Some(parts) = parts {
             self.activity("ending");
             let ended = parts.shell.kill_all_jobs().await;
             let jobs = parts.shell.jobs();
+            for job in &jobs {
+                if let JobStatus::Ended(end) = &job.status {
+                    let at_end = ended.iter().any(|(id, _)| *id == job.id);
+                    let by = if at_end { "killed at the end of the run" } else { "stopped by the agent" };
+                    job_ends.insert(job.id.to_string(), job_run(&job.command, end, by));
+                }
+            }
             for (id, end) in ended {
                 let job = jobs.iter().find(|job| job.id == id);
                 self.killed.extend(job.map(|job| job.command.chars().take(200).collect::<String>()));
@@ -358,6 +367,7 @@ impl Agent {
             }
         }
         let facts = self.recorder.facts();
+        let commands = facts.commands(|job| job_ends.get(job).cloned());
         let mut children_killed = std::mem::take(&mut self.killed);
         children_killed.truncate(MAX_NAMED);
         let end = RunEnd {
@@ -368,7 +378,7 @@ impl Agent {
             usage: facts.usage,
             cost: facts.cost,
             duration_ms: facts.earlier_ms + self.clock.worked().as_millis() as u64,
-            commands: facts.commands.into(),
+            commands,
             commands_after_last_edit: facts.commands_after_last_edit,
             edited: facts.edited,
             skipped_files: commit.skipped,

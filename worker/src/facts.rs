@@ -50,8 +50,8 @@ pub struct Facts {
     pub result: String,
     /// The last message had none.
     pub result_from_earlier: bool,
-    /// The last commands.
-    pub commands: VecDeque<CommandRun>,
+    /// The last commands, those in the background with their job.
+    commands: VecDeque<(CommandRun, Option<String>)>,
     /// How many of them came after the last edit.
     pub commands_after_last_edit: u32,
     /// Whether anything was edited.
@@ -177,22 +177,60 @@ impl Facts {
                 self.cost += *cost;
             }
             RecordBody::ToolFinished(finished) => match &finished.effect {
-                ToolEffect::Command(run) => {
-                    if self.commands.len() == MAX_COMMANDS {
-                        self.commands.pop_front();
-                    }
-                    self.commands.push_back(run.clone());
-                    self.commands_after_last_edit =
-                        (self.commands_after_last_edit + 1).min(MAX_COMMANDS as u32);
-                }
+                ToolEffect::Command(run) => self.count(run.clone(), None),
                 ToolEffect::Edited { .. } => {
                     self.edited = true;
                     self.commands_after_last_edit = 0;
                 }
-                ToolEffect::None | ToolEffect::Other { .. } => {}
+                ToolEffect::Other { data } => {
+                    if let Some((run, job)) = started_job(data) {
+                        self.count(run, Some(job));
+                    }
+                }
+                ToolEffect::None => {}
             },
             RecordBody::RunEnded(_) => self.has_ended = true,
             _ => {}
         }
     }
+
+    fn count(&mut self, run: CommandRun, job: Option<String>) {
+        if self.commands.len() == MAX_COMMANDS {
+            self.commands.pop_front();
+        }
+        self.commands.push_back((run, job));
+        self.commands_after_last_edit = (self.commands_after_last_edit + 1).min(MAX_COMMANDS as u32);
+    }
+
+    /// The last commands, in the order of their starts. `end_of` knows how a job of this process ended; a job of an
+    /// earlier one died with it.
+    pub fn commands(&self, end_of: impl Fn(&str) -> Option<CommandRun>) -> Vec<CommandRun> {
+        let mut seen = HashSet::new();
+        let mut commands: Vec<CommandRun> = self
+            .commands
+            .iter()
+            // The later of two jobs of one name: names begin anew with each process.
+            .rev()
+            .map(|(run, job)| match job {
+                Some(job) if seen.insert(job) => end_of(job).unwrap_or_else(|| run.clone()),
+                _ => run.clone(),
+            })
+            .collect();
+        commands.reverse();
+        commands
+    }
+}
+
+/// What the start of a background job says of it.
+fn started_job(data: &serde_json::Value) -> Option<(CommandRun, String)> {
+    let text = |key: &str| data.get(key).and_then(|value| value.as_str()).map(str::to_owned);
+    let run = CommandRun {
+        command: text("background")?.chars().take(crate::tools::bash::MAX_COMMAND_CHARS).collect(),
+        exit_code: None,
+        ended_by: Some("its end is not known: the worker's process died first".to_owned()),
+        benign: false,
+        children_killed: Vec::new(),
+        stopped: false,
+    };
+    Some((run, text("job")?))
 }

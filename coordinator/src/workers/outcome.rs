@@ -195,6 +195,7 @@ mod tests {
             ended_by: None,
             benign: false,
             children_killed: vec![],
+            stopped: false,
         }
     }
 

@@ -22,13 +22,13 @@ use super::{lenient_bool, lenient_number, parse};
 use crate::{
     shell::{
         CommandExit, CommandOutcome, CommandRequest, DEFAULT_TIMEOUT, JobEnd, JobId, JobStatus, MAX_TIMEOUT,
-        Progress, Shell, benign::benign_meaning,
+        ProcessInfo, Progress, Shell, benign::benign_meaning,
     },
     tree::Tree,
 };
 
 /// Characters of a command line in a record.
-const MAX_COMMAND_CHARS: usize = 2_000;
+pub const MAX_COMMAND_CHARS: usize = 2_000;
 /// Bytes of a live tail.
 const MAX_TAIL_BYTES: usize = 4 * 1024;
 /// Live tails are sent at most this often.
@@ -251,10 +251,24 @@ fn answer(command: &str, outcome: &CommandOutcome, followed: Option<String>) -> 
 
 /// A command and its end, for records.
 pub fn command_run(command: &str, outcome: &CommandOutcome) -> CommandRun {
-    let (exit_code, ended_by) = match &outcome.exit {
+    run_of(command, &outcome.exit, outcome.duration, &outcome.killed)
+}
+
+/// A background command and its end, for the end record. `by` says who stopped it, if it was stopped.
+pub fn job_run(command: &str, end: &JobEnd, by: &str) -> CommandRun {
+    let mut run = run_of(command, &end.exit, end.duration, &end.killed);
+    if end.exit == CommandExit::Cancelled {
+        run.stopped = true;
+        run.ended_by = Some(by.to_owned());
+    }
+    run
+}
+
+fn run_of(command: &str, exit: &CommandExit, duration: Duration, killed: &[ProcessInfo]) -> CommandRun {
+    let (exit_code, ended_by) = match exit {
         CommandExit::Code(code) => (Some(*code), None),
         CommandExit::Signal { name, number } => (None, Some(format!("signal {number} ({name})"))),
-        CommandExit::TimedOut => (None, Some(format!("timed out after {}s", outcome.duration.as_secs()))),
+        CommandExit::TimedOut => (None, Some(format!("timed out after {}s", duration.as_secs()))),
         CommandExit::Cancelled => (None, Some("cancelled".to_owned())),
         CommandExit::NotStarted { message } => (None, Some(format!("not started: {message}"))),
     };
@@ -263,7 +277,8 @@ pub fn command_run(command: &str, outcome: &CommandOutcome) -> CommandRun {
         exit_code,
         ended_by,
         benign: exit_code.is_some_and(|code| code != 0 && meaning_of(command, code).is_some()),
-        children_killed: outcome.killed.iter().map(|process| process.command.clone()).collect(),
+        children_killed: killed.iter().map(|process| process.command.clone()).collect(),
+        stopped: false,
     }
 }
 
