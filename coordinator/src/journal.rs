@@ -77,6 +77,9 @@ pub enum StorageFault {
     LiveEvent,
 }
 
+/// Code of the event that stands for a damaged row. It is made by who reads, and is in no journal.
+pub const DAMAGED: &str = "journal_damaged";
+
 /// A stored session: its id and where its journal stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredSession {
@@ -89,7 +92,7 @@ pub struct StoredSession {
 /// What was read: whole events, and how many rows could not be.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// Events, in order.
+    /// Events, in order. In the place of a damaged row stands an [`Event::Error`] of the code [`DAMAGED`].
     pub lines: Vec<EventLine>,
     /// Rows that are no event of this version's schema; the first problem in words.
     pub damaged: Option<(u64, String)>,

@@ -33,6 +33,8 @@ struct Served {
 pub(crate) struct Damaged {
     pub(crate) session_id: SessionId,
     pub(crate) problem: String,
+    /// Events that cannot be read.
+    pub(crate) n_events: u64,
     pub(crate) last: Seq,
 }
 
@@ -62,6 +64,11 @@ impl Sessions {
     /// Those that could not be loaded.
     pub(crate) fn damaged(&self) -> Vec<Damaged> {
         lock(&self.damaged).clone()
+    }
+
+    /// One of them.
+    pub(crate) fn damaged_one(&self, id: SessionId) -> Option<Damaged> {
+        lock(&self.damaged).iter().find(|damaged| damaged.session_id == id).cloned()
     }
 
     /// Waits until every actor has ended; they were told by the shutdown token.
@@ -95,9 +102,9 @@ pub(crate) async fn load(shared: &Arc<Shared>) -> Result<(), StorageFault> {
             Ok((model, projection)) => {
                 shared.sessions.serve(shared, model, projection, KeyRing::default());
             }
-            Err(problem) => {
+            Err(Unfit { problem, n_events }) => {
                 tracing::error!(session.id = %stored.session_id, %problem, "a session is damaged");
-                let damaged = Damaged { session_id: stored.session_id, problem, last: stored.last };
+                let damaged = Damaged { session_id: stored.session_id, problem, n_events, last: stored.last };
                 lock(&shared.sessions.damaged).push(damaged);
             }
         }
@@ -109,23 +116,42 @@ fn projection_of(shared: &Shared, model: &SessionModel) -> Projection {
     Projection::new(shared.home.session_file(&model.spec.repo_key, model.id))
 }
 
+/// Why a session cannot be served.
+struct Unfit {
+    problem: String,
+    /// Events that cannot be read; 0 when all can, and they make no session.
+    n_events: u64,
+}
+
+impl From<String> for Unfit {
+    fn from(problem: String) -> Self {
+        Self { problem, n_events: 0 }
+    }
+}
+
 /// A session's state from its events; its JSONL file is written anew from them.
-async fn fold(shared: &Shared, session: SessionId) -> Result<(SessionModel, Projection), String> {
+async fn fold(shared: &Shared, session: SessionId) -> Result<(SessionModel, Projection), Unfit> {
     let mut model: Option<(SessionModel, Projection)> = None;
+    let mut damaged: Option<(u64, String)> = None;
     let mut after = Seq(0);
     loop {
         let read = shared.journal.read(session, after, PAGE).await.map_err(|error| error.to_string())?;
-        if let Some((count, problem)) = read.damaged {
-            return Err(format!("{count} of its events cannot be read; the first: {problem}"));
-        }
         if read.last == 0 {
             break;
         }
         after = Seq(read.last);
+        if let Some((count, problem)) = read.damaged {
+            damaged.get_or_insert((0, problem)).0 += count;
+        }
+        if damaged.is_some() {
+            // Nothing is made of the rest; it is counted.
+            continue;
+        }
         for line in &read.lines {
             match &mut model {
                 None => {
-                    let begun = SessionModel::begin(line).ok_or("its first event does not open a session")?;
+                    let begun = SessionModel::begin(line)
+                        .ok_or_else(|| "its first event does not open a session".to_owned())?;
                     let mut projection = projection_of(shared, &begun);
                     projection.restart();
                     model = Some((begun, projection));
@@ -136,6 +162,10 @@ async fn fold(shared: &Shared, session: SessionId) -> Result<(SessionModel, Proj
                 }
             }
         }
+    }
+    if let Some((n_events, problem)) = damaged {
+        let problem = format!("{n_events} of its events cannot be read; the first: {problem}");
+        return Err(Unfit { problem, n_events });
     }
     let (mut model, projection) = model.ok_or_else(|| "it has no events".to_owned())?;
     // Kinds of a later version at the end were passed over; their places are taken.

@@ -219,6 +219,10 @@ pub struct SessionView {
     pub updated_at: Timestamp,
     /// The last seq.
     pub seq: Seq,
+    /// Events of its journal that cannot be read. In its stream stands an `error` event of the code
+    /// `journal_damaged` for each.
+    #[serde(default)]
+    pub damaged_events: u64,
     /// Set when its journal could not be read: the session is shown, and nothing can be done with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damaged: Option<String>,
@@ -483,7 +487,7 @@ pub struct TranscriptPage {
     pub records: Vec<Record>,
     /// Number of the last record of the transcript.
     pub last: u64,
-    /// Lines that could not be read.
+    /// Lines that could not be read, from the start of the transcript to the end of this page.
     pub damaged_lines: u64,
 }
 

@@ -130,13 +130,11 @@ async fn case_32_one_unreadable_session_is_shown_as_damaged_and_the_others_work(
     rig.kill_server().await;
     let journal =
         Connection::open(rig.home.path().join("journal.sqlite")).expect("the journal can be opened");
-    let changed = journal
-        .execute(
-            "UPDATE events SET body = '{\"kind\": ' WHERE session_id = ?1 AND seq = 2",
-            [&damaged.session],
-        )
-        .expect("a row can be damaged");
-    assert_eq!(changed, 1);
+    // One row is no JSON, another no text.
+    for (seq, body) in [(2, "'{\"kind\": '"), (3, "CAST(x'7bff7d' AS TEXT)")] {
+        let sql = format!("UPDATE events SET body = {body} WHERE session_id = ?1 AND seq = {seq}");
+        assert_eq!(journal.execute(&sql, [&damaged.session]).expect("a row can be damaged"), 1);
+    }
     drop(journal);
     rig.start().await;
     let sessions = rig.api().get("/sessions").await;
@@ -146,6 +144,29 @@ async fn case_32_one_unreadable_session_is_shown_as_damaged_and_the_others_work(
     };
     assert!(of(&damaged)["damaged"].is_string(), "{sessions:#}");
     assert!(of(&whole)["damaged"].is_null());
+    assert_eq!((&of(&damaged)["damaged_events"], &of(&whole)["damaged_events"]), (&json!(2), &json!(0)));
+    // What can be read is told in order; in the place of what cannot stands a marker that says how to repair it.
+    let last = of(&damaged)["seq"].as_u64().expect("it has a cursor");
+    let told =
+        told(&rig, &format!("/sessions/{}/events", damaged.session), |event| event["seq"] == last).await;
+    let seqs: Vec<_> = told.iter().filter_map(|event| event["seq"].as_u64()).collect();
+    assert_eq!(seqs, (1..=last).collect::<Vec<_>>());
+    for event in &told {
+        let is_marker = event["code"] == "journal_damaged";
+        assert_eq!(is_marker, event["seq"] == 2 || event["seq"] == 3, "{event:#}");
+        let hint = event["message"].as_str().is_some_and(|message| message.contains("journal.sqlite"));
+        assert!(!is_marker || hint && event["kind"] == "error", "{event:#}");
+    }
+    // The stream of all sessions goes past it, and names this session alone.
+    let end =
+        |event: &Value| event["session_id"] == whole.session.as_str() && event["kind"] == "task.finished";
+    let told = self::told(&rig, "/events", end).await;
+    let markers: Vec<_> = told.iter().filter(|event| event["code"] == "journal_damaged").collect();
+    assert_eq!(markers.len(), 2, "{markers:#?}");
+    assert!(markers.iter().all(|event| event["session_id"] == damaged.session.as_str()), "{markers:#?}");
+    let short = of(&damaged)["short"].as_str().expect("it has a name").to_owned();
+    let logs = rig.home.run(rig.repo.path(), &["logs", &short]).await.expect_code(0);
+    assert_eq!(logs.stdout.matches("cannot be read").count(), 2, "{}", logs.stdout);
     let (status, problem) = rig.api().try_get(&format!("/sessions/{}", damaged.session)).await;
     assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("session_damaged")));
     assert!(problem["hint"].as_str().is_some_and(|hint| hint.contains("journal.sqlite")), "{problem:#}");
@@ -154,6 +175,48 @@ async fn case_32_one_unreadable_session_is_shown_as_damaged_and_the_others_work(
     rig.model.wait_for_request("session two", 1).await;
     let row = rig.api().get("/overview").await["rows"][0].clone();
     assert_eq!((&row["group"], &row["word"]), (&json!("needs_you"), &json!("Damaged")));
+}
+
+/// Events of a stream from its beginning, up to one.
+async fn told(rig: &Rig, path: &str, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let mut events = rig.api().events(path, Some("0")).await;
+    events.wait_for("the last event", |event| is_last(&event.data).then_some(())).await;
+    events.seen().iter().map(|event| event.data.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_32_damaged_lines_of_a_transcript_are_counted_and_the_others_are_shown() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", reporter("scribe")));
+    rig.model.agent(&prompt("scribe"), [call(bash("echo one")), Reply::say("Reported.")]);
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "scribe").await;
+    let path = format!("/workers/{}/transcript", id_of(&worker));
+    let before = rig.api().get(&path).await;
+    assert_eq!(before["damaged_lines"], 0);
+    let n_before = before["records"].as_array().expect("records").len();
+    let file = transcript(&rig.home.path(), id_of(&worker)).expect("its transcript is in the home");
+    let text = std::fs::read_to_string(&file).expect("it can be read");
+    let mut lines: Vec<&str> = text.lines().collect();
+    let cut = &lines[2][..lines[2].len() / 2];
+    lines[2] = cut;
+    lines.insert(4, "no record");
+    std::fs::write(&file, lines.join("\n") + "\n").expect("it can be damaged");
+    let after = rig.api().get(&path).await;
+    assert_eq!(after["damaged_lines"], 2);
+    assert_eq!(after["records"].as_array().map(Vec::len), Some(n_before - 1));
+    // A later page counts what lies before it as well: the number is the transcript's so far.
+    let rest = rig.api().get(&format!("{path}?after={}", n_before - 1)).await;
+    assert_eq!((&rest["damaged_lines"], rest["records"].as_array().map(Vec::len)), (&json!(2), Some(1)));
+}
+
+fn transcript(directory: &std::path::Path, worker: &str) -> Option<std::path::PathBuf> {
+    std::fs::read_dir(directory).ok()?.flatten().find_map(|entry| {
+        let path = entry.path();
+        let is_it = path.file_name().is_some_and(|name| *name == *format!("{worker}.jsonl"));
+        if is_it { Some(path) } else { path.is_dir().then(|| transcript(&path, worker)).flatten() }
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]

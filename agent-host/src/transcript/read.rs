@@ -49,6 +49,8 @@ pub struct Page {
     pub records: Vec<StoredRecord>,
     /// Whether more whole records follow.
     pub has_more: bool,
+    /// Lines that hold no whole record, from the start of the file to the end of this page.
+    pub bad_lines: u64,
 }
 
 pub(super) struct Scan {
@@ -129,10 +131,17 @@ pub fn read_page(path: &Path, after: u64, limit: usize) -> io::Result<Page> {
     let mut page = Page::default();
     let mut seen = HashSet::new();
     for_each_line(BufReader::new(file), |line| {
-        if !line.ends_with(b"\n") || leading_number(line).is_some_and(|n| n <= after) {
+        if !line.ends_with(b"\n") {
             return true;
         }
-        for item in parse_line(line).items {
+        if leading_number(line).is_some_and(|n| n <= after) {
+            let whole = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+            page.bad_lines += u64::from(!whole);
+            return true;
+        }
+        let parsed = parse_line(line);
+        page.bad_lines += u64::from(!parsed.is_whole && !is_blank(line));
+        for item in parsed.items {
             if let Item::Known(stored) = item
                 && stored.record.n > after
                 && seen.insert(stored.record.uuid)

@@ -39,6 +39,7 @@ pub(crate) fn session(id: &str, title: &str) -> SessionView {
         created_at: Timestamp::from_millis(0),
         updated_at: Timestamp::from_millis(0),
         seq: Seq(412),
+        damaged_events: 0,
         damaged: None,
     }
 }

@@ -29,11 +29,14 @@ fn find(shared: &Shared, id: SessionId) -> Result<SessionHandle, Fault> {
     if let Some(handle) = shared.sessions.get(id) {
         return Ok(handle);
     }
-    match shared.sessions.damaged().into_iter().find(|damaged| damaged.session_id == id) {
+    match shared.sessions.damaged_one(id) {
         Some(damaged) => {
             Err(Fault::new(StatusCode::CONFLICT, "session_damaged", format!("session {id} cannot be read"))
                 .cause(damaged.problem)
-                .hint("the others are not touched; a copy of $SWARM_HOME/journal.sqlite helps to repair it"))
+                .hint(
+                    "the others are not touched; its events still tell what can be read, and which rows of \
+                     $SWARM_HOME/journal.sqlite to put back from a copy",
+                ))
         }
         None => Err(Fault::unknown_id("session", &id.to_string())),
     }
@@ -65,6 +68,7 @@ fn damaged_view(damaged: Damaged) -> SessionView {
         created_at: Timestamp::default(),
         updated_at: Timestamp::default(),
         seq: damaged.last,
+        damaged_events: damaged.n_events,
         damaged: Some(damaged.problem),
     }
 }

@@ -260,11 +260,17 @@ pub(super) async fn session_events(
     Asked(from): Asked<From>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Frame, Infallible>>>, Fault> {
-    let handle = shared.sessions.get(id).ok_or_else(|| Fault::unknown_id("session", &id.to_string()))?;
+    let unknown = || Fault::unknown_id("session", &id.to_string());
+    let handle = shared.sessions.get(id);
     // Subscribed before the journal is read: nothing falls between.
     let lines = shared.journal.subscribe();
     let after = cursor(&headers, &from)?.unwrap_or(0);
-    let after = not_ahead(after, handle.read(|model| model.seq.0).await?)?;
+    let last = match handle {
+        Some(handle) => handle.read(|model| model.seq.0).await?,
+        // What can be read of it is shown, and a marker for what cannot.
+        None => shared.sessions.damaged_one(id).ok_or_else(unknown)?.last.0,
+    };
+    let after = not_ahead(after, last)?;
     Ok(stream(&shared, Scope::Session(id), after, lines))
 }
 

@@ -187,10 +187,11 @@ pub(super) async fn transcript(
             return Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()));
         }
     };
+    let damaged_lines = page.as_ref().map_or(0, |page| page.bad_lines);
     let records: Vec<_> =
         page.into_iter().flat_map(|page| page.records).map(|stored| stored.record).collect();
     let last = records.last().map_or(last, |record| record.n.max(last));
-    Ok(Json(TranscriptPage { records, last, damaged_lines: 0 }))
+    Ok(Json(TranscriptPage { records, last, damaged_lines }))
 }
 
 /// How much of a diff.

@@ -18,7 +18,7 @@ use swarm_protocol::{
 };
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::{AppendError, Journal, Read, StorageFault, StoredSession};
+use super::{AppendError, DAMAGED, Journal, Read, StorageFault, StoredSession};
 use crate::projections;
 
 /// Appends that wait for the writer. Sessions append one batch at a time each, so this bounds the number of
@@ -341,10 +341,10 @@ fn last_seq(connection: &Connection, session: &str) -> Result<Seq, rusqlite::Err
 /// A row of `events` as it is stored.
 pub(crate) struct Row {
     position: u64,
-    session: String,
+    session: Vec<u8>,
     seq: u64,
     at_ms: i64,
-    body: String,
+    body: Vec<u8>,
 }
 
 /// The columns of [`Row`], in order.
@@ -354,17 +354,42 @@ impl Row {
     pub(crate) fn from_sql(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             position: row.get::<_, i64>(0)? as u64,
-            session: row.get(1)?,
+            // As bytes: text that is no UTF-8 is one damaged row, and no reason to read none.
+            session: bytes(row, 1)?,
             seq: row.get::<_, i64>(2)? as u64,
             at_ms: row.get(3)?,
-            body: row.get(4)?,
+            body: bytes(row, 4)?,
         })
     }
 
+    fn session_id(&self) -> Result<SessionId, String> {
+        let text = std::str::from_utf8(&self.session).map_err(|error| error.to_string())?;
+        text.parse().map_err(|error| format!("{error}"))
+    }
+
+    /// What readers are shown in the place of this row.
+    fn marker(&self, problem: &str) -> EventLine {
+        EventLine {
+            seq: Some(Seq(self.seq)),
+            at: Timestamp::from_millis(self.at_ms),
+            session_id: self.session_id().ok(),
+            position: Some(self.position),
+            event: Event::Error {
+                code: DAMAGED.to_owned(),
+                message: format!(
+                    "a row of the journal cannot be read: {problem}; to repair it, stop the server and put this row \
+                     of $SWARM_HOME/journal.sqlite back from a copy (table events, position {})",
+                    self.position
+                ),
+                worker_id: None,
+            },
+        }
+    }
+
     /// The event; `None` for a kind this build does not know (readers skip those).
-    pub(crate) fn parse(self) -> Result<Option<EventLine>, String> {
-        let session_id: SessionId = self.session.parse().map_err(|error| format!("{error}"))?;
-        let event = match serde_json::from_str::<Event>(&self.body) {
+    pub(crate) fn parse(&self) -> Result<Option<EventLine>, String> {
+        let session_id = self.session_id()?;
+        let event = match serde_json::from_slice::<Event>(&self.body) {
             Ok(event) => event,
             Err(error)
                 if error.to_string().contains("unknown variant") && error.to_string().contains("kind") =>
@@ -383,6 +408,10 @@ impl Row {
     }
 }
 
+fn bytes(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
+    Ok(row.get_ref(column)?.as_bytes()?.to_vec())
+}
+
 fn collect(rows: Vec<Row>, cursor: impl Fn(&Row) -> u64) -> Read {
     let mut read = Read::default();
     for row in rows {
@@ -391,6 +420,7 @@ fn collect(rows: Vec<Row>, cursor: impl Fn(&Row) -> u64) -> Read {
             Ok(Some(line)) => read.lines.push(line),
             Ok(None) => {}
             Err(problem) => {
+                read.lines.push(row.marker(&problem));
                 let (count, _) = read.damaged.get_or_insert((0, problem));
                 *count += 1;
             }
@@ -553,7 +583,9 @@ mod tests {
             .await
             .unwrap();
         let read = journal.read(session, Seq(0), 100).await.unwrap();
-        assert_eq!(read.lines.len(), n_events - 1);
+        assert_eq!(read.lines.len(), n_events, "a marker stands for it");
+        let marker = read.lines.iter().find(|line| line.seq == Some(Seq(2))).unwrap();
+        assert!(matches!(&marker.event, Event::Error { code, .. } if code == DAMAGED), "{marker:?}");
         assert!(read.damaged.unwrap().1.contains("event 2"));
     }
 }

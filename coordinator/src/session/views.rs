@@ -140,6 +140,7 @@ pub(crate) fn session_view(model: &SessionModel) -> SessionView {
         created_at: model.created_at,
         updated_at: model.updated_at,
         seq: model.seq,
+        damaged_events: 0,
         damaged: None,
     }
 }

@@ -198,6 +198,7 @@ export interface SessionView {
   created_at: Timestamp;
   updated_at: Timestamp;
   seq: number;
+  damaged_events?: number;
   damaged?: string;
 }
 

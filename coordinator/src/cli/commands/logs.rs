@@ -24,14 +24,18 @@ use super::{Place, clock, connect};
 /// `swarm logs`.
 pub(crate) async fn logs(shell: &mut Shell, args: &LogsArgs) -> Result<u8> {
     let Place { client, known } = connect(shell, &args.id).await?;
-    let (session_id, worker_id) = match known.resolve(&args.id, Wanted::Any)? {
-        Target::Worker(worker) => (worker.session_id, Some(worker.id)),
-        Target::Session(session) => (session.session_id, None),
+    let (session, worker_id) = match known.resolve(&args.id, Wanted::Any)? {
+        Target::Worker(worker) => {
+            let detail: SessionDetail = client.get(&format!("/sessions/{}", worker.session_id)).await?;
+            (detail.session, Some(worker.id))
+        }
+        // What the list says is enough, and all there is of a damaged one.
+        Target::Session(session) => (*session, None),
     };
-    let detail: SessionDetail = client.get(&format!("/sessions/{session_id}")).await?;
+    let (session_id, last) = (session.session_id, session.seq);
     let mut cursor = Seq(args.since.unwrap_or(0));
-    let last = detail.seq;
-    let mut log = Log { session_id, worker_id, began: detail.session.created_at };
+    let began = session.damaged.is_none().then_some(session.created_at);
+    let mut log = Log { session_id, worker_id, began };
     if !args.follow && cursor >= last {
         return Ok(0);
     }
@@ -50,7 +54,8 @@ pub(crate) async fn logs(shell: &mut Shell, args: &LogsArgs) -> Result<u8> {
 struct Log {
     session_id: SessionId,
     worker_id: Option<WorkerId>,
-    began: Timestamp,
+    /// Times are counted from here; from the first line, where the session cannot say.
+    began: Option<Timestamp>,
 }
 
 impl Log {
@@ -75,7 +80,8 @@ impl Log {
         let when = if shell.out.is_terminal {
             clock(line.at)
         } else {
-            let seconds = line.at.millis_since(self.began) / 1000;
+            let began = *self.began.get_or_insert(line.at);
+            let seconds = line.at.millis_since(began) / 1000;
             format!("[{:02}:{:02}]", seconds / 60, seconds % 60)
         };
         let cells = shell.out.is_terminal.then(|| shell.width());
