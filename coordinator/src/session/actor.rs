@@ -29,7 +29,9 @@ use crate::{
 mod coordinator;
 mod ends;
 mod keys;
+mod links;
 mod people;
+mod records;
 mod workers;
 
 /// Orders taken up at once: records that wait together share one append.
