@@ -71,6 +71,7 @@ async fn a_boundary_starts_a_chain_and_names_what_was_before() {
         pre_tokens: 2,
         post_tokens: 1,
         messages_summarised: 1,
+        tool_use_ids: Vec::new(),
         logical_parent_uuid: None,
         messages: Vec::new(),
     };
