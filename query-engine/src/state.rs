@@ -209,9 +209,16 @@ impl LoopState {
     /// The state after these records, with everything closed that a dead process left open. The records
     /// that do so stand in [`Self::unsaved`].
     pub fn fold<'a>(records: impl Iterator<Item = &'a RecordBody>) -> Self {
-        let mut state = Self::replay(records);
-        state.close();
-        state
+        Self::default().resume(records)
+    }
+
+    /// As [`Self::fold`], from a state that stands for the records before these.
+    pub fn resume<'a>(mut self, records: impl Iterator<Item = &'a RecordBody>) -> Self {
+        for record in records {
+            self.apply(record);
+        }
+        self.close();
+        self
     }
 
     /// The state after these records, as the process that wrote them had it.

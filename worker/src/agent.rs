@@ -8,7 +8,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use agent_host::transcript::{StoredRecord, TranscriptFile};
+use agent_host::transcript::{Loaded, TranscriptFile};
 use anyhow::Context as _;
 use query_engine::{
     Cancel, Engine, EngineConfig, LoopState, Ports,
@@ -23,6 +23,7 @@ use swarm_protocol::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
+    checkpoint::{self, Checkpoint},
     clock::RunClock,
     link::{Link, LinkConfig, LinkState, Outbox},
     record::Recorder,
@@ -98,12 +99,12 @@ async fn run(path: &Path) -> anyhow::Result<i32> {
     let launch: WorkerLaunch =
         serde_json::from_slice(&text).with_context(|| format!("{} is no launch file", path.display()))?;
     let launch = Arc::new(launch);
-    let (file, loaded) = TranscriptFile::open(&launch.transcript)?;
+    let (file, loaded) = TranscriptFile::open_after_checkpoint(&launch.transcript)?;
     if !loaded.defects.is_clean() {
         tracing::warn!(defects = ?loaded.defects, "the transcript was damaged; what was whole is used");
     }
     let outbox = Arc::new(Outbox::default());
-    let recorder = Arc::new(Recorder::new(file, launch.run, outbox.clone(), &loaded.records));
+    let recorder = Arc::new(Recorder::new(file, launch.run, outbox.clone(), &loaded));
     let begin = || async {
         let process = identity_of(std::process::id().cast_signed()).context("failed to read /proc")?;
         let config = LinkConfig {
@@ -125,7 +126,7 @@ async fn run(path: &Path) -> anyhow::Result<i32> {
         return Ok(goodbye(&link, &recorder, EXIT_RECORDED).await);
     }
     let sandbox = probe_sandbox().await;
-    let state = start_record(&launch, &recorder, &loaded.records, &sandbox).await?;
+    let state = start_record(&launch, &recorder, &loaded, &sandbox).await?;
     drop(loaded);
     let (link, commands) = begin().await?;
     let mut agent = Agent { launch, recorder, link, clock: Arc::default(), killed: Vec::new() };
@@ -149,11 +150,11 @@ async fn probe_sandbox() -> SandboxReport {
 async fn start_record(
     launch: &WorkerLaunch,
     recorder: &Recorder,
-    loaded: &[StoredRecord],
+    loaded: &Loaded<Checkpoint>,
     sandbox: &SandboxReport,
 ) -> anyhow::Result<LoopState> {
     let open_requests = recorder.facts().open_requests;
-    let mut state = LoopState::fold(loaded.iter().map(|stored| &stored.record.body));
+    let mut state = checkpoint::state(loaded);
     let started = RecordBody::RunStarted(RunStarted {
         run: launch.run,
         restarts: launch.restarts,

@@ -6,6 +6,7 @@ use std::{
     path::PathBuf,
 };
 
+use serde::{Deserialize, Serialize};
 use swarm_protocol::{
     CommandId, PermissionRequestId, RunNumber, Timestamp, ToolUseId, Usage,
     ids::MessageId,
@@ -17,7 +18,7 @@ use swarm_protocol::{
 pub const MAX_COMMANDS: usize = 200;
 
 /// Sums over one run, and what must be known of all runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     run: RunNumber,
     /// Commands of the server in the whole transcript: never taken twice.
@@ -92,6 +93,24 @@ impl Facts {
             messages: HashSet::new(),
             earlier_ms: 0,
             process: None,
+        }
+    }
+
+    /// These facts for a run that may be a later one: what is known of all runs stays, the sums begin anew.
+    pub fn of_run(self, run: RunNumber) -> Self {
+        if run == self.run {
+            return self;
+        }
+        Self {
+            taken: self.taken,
+            has_earlier_runs: true,
+            has_prompt: self.has_prompt,
+            last_snapshot: self.last_snapshot,
+            todo: self.todo,
+            has_requests: self.has_requests,
+            open_requests: self.open_requests,
+            messages: self.messages,
+            ..Self::new(run)
         }
     }
 

@@ -1,6 +1,7 @@
 //! One agent in one process: an engine with tools, a sandboxed shell, and the keeper above it.
 
 pub mod agent;
+pub mod checkpoint;
 pub mod clock;
 pub mod facts;
 pub mod gate;

@@ -3,12 +3,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agent_host::transcript::{StoredRecord, TranscriptFile};
+use agent_host::transcript::{Loaded, StoredRecord, TranscriptFile};
 use async_trait::async_trait;
 use query_engine::ports::{Durability, StorageError, Transcript};
 use swarm_protocol::{RunNumber, Timestamp, frame::RecordMark, record::RecordBody};
 
-use crate::{facts::Facts, link::Outbox};
+use crate::{
+    checkpoint::{self, Checkpoint, LONGEST_TAIL},
+    facts::Facts,
+    link::Outbox,
+};
 
 /// Wall time, read here and nowhere deeper.
 pub fn now() -> Timestamp {
@@ -17,7 +21,7 @@ pub fn now() -> Timestamp {
 
 /// Writes records.
 pub struct Recorder {
-    file: TranscriptFile,
+    file: Arc<TranscriptFile>,
     run: RunNumber,
     outbox: Arc<Outbox>,
     facts: Mutex<Facts>,
@@ -27,13 +31,15 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder for a run; `loaded` is what the transcript holds already.
-    pub fn new(file: TranscriptFile, run: RunNumber, outbox: Arc<Outbox>, loaded: &[StoredRecord]) -> Self {
-        let mut facts = Facts::new(run);
-        for stored in loaded {
-            facts.apply(&stored.record);
-        }
+    pub fn new(
+        file: TranscriptFile,
+        run: RunNumber,
+        outbox: Arc<Outbox>,
+        loaded: &Loaded<Checkpoint>,
+    ) -> Self {
+        let facts = Mutex::new(checkpoint::facts(loaded, run));
         outbox.start_after(file.marks());
-        Self { file, run, outbox, facts: Mutex::new(facts), order: tokio::sync::Mutex::default() }
+        Self { file: Arc::new(file), run, outbox, facts, order: tokio::sync::Mutex::default() }
     }
 
     /// Appends a batch and hands it to the link.
@@ -46,14 +52,35 @@ impl Recorder {
         durability: Durability,
     ) -> Result<Vec<StoredRecord>, StorageError> {
         let _order = self.order.lock().await;
+        let compacts = batch.iter().any(|body| matches!(body, RecordBody::CompactBoundary(_)));
         let stored = self.file.append(self.run, now(), batch, durability).await?;
+        self.count(&stored);
+        self.outbox.push(&stored);
+        if compacts || self.file.wants_checkpoint(LONGEST_TAIL) {
+            self.checkpoint().await;
+        }
+        Ok(stored)
+    }
+
+    fn count(&self, stored: &[StoredRecord]) {
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        for record in &stored {
+        for record in stored {
             facts.apply(&record.record);
         }
-        drop(facts);
-        self.outbox.push(&stored);
-        Ok(stored)
+    }
+
+    /// Writes a checkpoint, by the same fold as the next start's. Only called in `order`, so that nothing is
+    /// written meanwhile; one that fails costs time at that start, and nothing else.
+    async fn checkpoint(&self) {
+        let (file, run) = (self.file.clone(), self.run);
+        let work = move || {
+            let loaded = file.read_after_checkpoint().map_err(|error| error.to_string())?;
+            file.append_checkpoint(&Checkpoint::after(&loaded, run)).map_err(|error| error.to_string())
+        };
+        let written = tokio::task::spawn_blocking(work).await;
+        if let Err(error) = written.unwrap_or_else(|error| Err(error.to_string())) {
+            tracing::warn!(error, "no checkpoint was written");
+        }
     }
 
     /// What the records of this run add up to.

@@ -3,13 +3,20 @@
 use std::{
     collections::HashSet,
     fs::File,
-    io::{self, BufRead, BufReader, Seek as _, SeekFrom},
+    io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
     path::Path,
 };
 
-use serde_json::Value;
-use swarm_protocol::{frame::RecordMark, record::Record};
+use swarm_protocol::{
+    frame::RecordMark,
+    record::{Record, RecordBody, TodoItem},
+};
 use uuid::Uuid;
+
+use super::{
+    line::{self, Item, parse_line},
+    notes::{self, Metadata},
+};
 
 /// A record with the size of its line.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +27,7 @@ pub struct StoredRecord {
     pub bytes: u64,
 }
 
-/// What was wrong with a transcript.
+/// What was wrong with a transcript, or with the part of it that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defects {
     /// Bytes at the end that are no whole record: a torn write, or zeros after power loss.
@@ -31,6 +38,9 @@ pub struct Defects {
     pub duplicates: u64,
     /// Records that named themselves as their parent; the link was dropped.
     pub self_parents: u64,
+    /// Records whose parent stands behind them, so that following the links would not end; the link was
+    /// dropped.
+    pub cyclic_parents: u64,
     /// Records of a kind that this version does not know; they stay in the file.
     pub unknown: u64,
 }
@@ -53,6 +63,19 @@ pub struct Page {
     pub bad_lines: u64,
 }
 
+/// Where reading begins.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Start {
+    /// The first byte that is read; a line begins there.
+    pub(super) at: u64,
+    /// The last record before it.
+    pub(super) last: Option<RecordMark>,
+    /// What is known of the file before it.
+    pub(super) metadata: Metadata,
+}
+
+/// What reading to the end found.
+#[derive(Default)]
 pub(super) struct Scan {
     pub(super) records: Vec<StoredRecord>,
     pub(super) last: Option<RecordMark>,
@@ -61,59 +84,99 @@ pub(super) struct Scan {
     pub(super) good_end: u64,
     /// The last record is whole but for its line break.
     pub(super) lacks_line_break: bool,
+    pub(super) metadata: Metadata,
+    /// Where the last metadata line begins.
+    pub(super) metadata_at: u64,
+    /// Where the last checkpoint's line ends; 0 without one.
+    pub(super) checkpoint_end: u64,
+    seen: HashSet<Uuid>,
+    /// Places in `records` of those whose parent had not come yet.
+    unresolved: Vec<usize>,
+    /// Numbers up to here belong to what precedes the part that is read.
+    floor: u64,
 }
 
-pub(super) fn scan_all(file: &mut File) -> io::Result<Scan> {
-    file.seek(SeekFrom::Start(0))?;
+pub(super) fn scan(file: &mut File, start: Start) -> io::Result<Scan> {
+    file.seek(SeekFrom::Start(start.at))?;
     let mut scan = Scan {
-        records: Vec::new(),
-        last: None,
-        defects: Defects::default(),
-        good_end: 0,
-        lacks_line_break: false,
+        last: start.last,
+        floor: start.last.map_or(0, |last| last.n),
+        good_end: start.at,
+        metadata: start.metadata,
+        checkpoint_end: start.at,
+        ..Scan::default()
     };
-    let mut seen = HashSet::new();
     let mut bad_since_good = 0;
-    let mut position = 0_u64;
+    let mut position = start.at;
     for_each_line(BufReader::new(file), |line| {
+        let at = position;
         position += line.len() as u64;
         let parsed = parse_line(line);
         if !parsed.is_whole && parsed.items.is_empty() {
-            bad_since_good += u64::from(!is_blank(line));
+            bad_since_good += u64::from(!line::is_blank(line));
             return true;
         }
         scan.defects.bad_lines += std::mem::take(&mut bad_since_good) + u64::from(!parsed.is_whole);
         scan.good_end = position;
         scan.lacks_line_break = !line.ends_with(b"\n");
+        if notes::is_checkpoint(line) {
+            scan.metadata.checkpoint_at = Some(at);
+            scan.checkpoint_end = position;
+        }
+        if notes::metadata(line).is_some() {
+            scan.metadata_at = at;
+        }
         for item in parsed.items {
-            take(item, &mut scan, &mut seen);
+            scan.take(item, at);
         }
         true
     })?;
     // What follows the last good line is an end that never became whole.
     scan.defects.torn_bytes = position - scan.good_end;
+    scan.break_cycles();
     Ok(scan)
 }
 
-fn take(item: Item, scan: &mut Scan, seen: &mut HashSet<Uuid>) {
-    let mark = item.mark();
-    if !seen.insert(mark.uuid) {
-        scan.defects.duplicates += 1;
-        return;
-    }
-    // Numbers only grow, also where lines were lost.
-    if scan.last.is_none_or(|last| last.n < mark.n) {
-        scan.last = Some(mark);
-    }
-    match item {
-        Item::Known(mut stored) => {
-            if stored.record.parent_uuid == Some(stored.record.uuid) {
-                stored.record.parent_uuid = None;
-                scan.defects.self_parents += 1;
-            }
-            scan.records.push(*stored);
+impl Scan {
+    fn take(&mut self, item: Item, at: u64) {
+        let Some(mark) = item.mark() else { return };
+        if mark.n <= self.floor || !self.seen.insert(mark.uuid) {
+            self.defects.duplicates += 1;
+            return;
         }
-        Item::Unknown(_) => scan.defects.unknown += 1,
+        // Numbers only grow, also where lines were lost.
+        if self.last.is_none_or(|last| last.n < mark.n) {
+            self.last = Some(mark);
+        }
+        match item {
+            Item::Known(mut stored) => {
+                if let RecordBody::Todo { .. } = stored.record.body {
+                    self.metadata.todo_at = Some(at);
+                }
+                match stored.record.parent_uuid {
+                    Some(parent) if parent == stored.record.uuid => {
+                        stored.record.parent_uuid = None;
+                        self.defects.self_parents += 1;
+                    }
+                    Some(parent) if !self.seen.contains(&parent) => self.unresolved.push(self.records.len()),
+                    Some(_) | None => {}
+                }
+                self.records.push(*stored);
+            }
+            Item::Unknown(_) => self.defects.unknown += 1,
+            Item::Note => {}
+        }
+    }
+
+    /// A parent that comes later would make a circle of the chain. One that never came is only lost.
+    fn break_cycles(&mut self) {
+        for &place in &self.unresolved {
+            let record = &mut self.records[place].record;
+            if record.parent_uuid.is_some_and(|parent| self.seen.contains(&parent)) {
+                record.parent_uuid = None;
+                self.defects.cyclic_parents += 1;
+            }
+        }
     }
 }
 
@@ -123,24 +186,24 @@ fn take(item: Item, scan: &mut Scan, seen: &mut HashSet<Uuid>) {
 /// # Errors
 /// The file cannot be read; one that does not exist is an empty transcript.
 pub fn read_page(path: &Path, after: u64, limit: usize) -> io::Result<Page> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Page::default()),
-        Err(error) => return Err(error),
-    };
+    let Some(mut file) = open_existing(path)? else { return Ok(Page::default()) };
+    let start = place_after(&file, after)?;
+    file.seek(SeekFrom::Start(start))?;
     let mut page = Page::default();
     let mut seen = HashSet::new();
     for_each_line(BufReader::new(file), |line| {
         if !line.ends_with(b"\n") {
             return true;
         }
-        if leading_number(line).is_some_and(|n| n <= after) {
+        let is_before =
+            line::leading_number(line).is_some_and(|n| n <= after) && !line::holds_a_second_record(line);
+        if is_before {
             let whole = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
             page.bad_lines += u64::from(!whole);
             return true;
         }
         let parsed = parse_line(line);
-        page.bad_lines += u64::from(!parsed.is_whole && !is_blank(line));
+        page.bad_lines += u64::from(!parsed.is_whole && !line::is_blank(line));
         for item in parsed.items {
             if let Item::Known(stored) = item
                 && stored.record.n > after
@@ -158,6 +221,109 @@ pub fn read_page(path: &Path, after: u64, limit: usize) -> io::Result<Page> {
     Ok(page)
 }
 
+/// The to-do list as last recorded, from the end of the file and what its metadata points to.
+///
+/// # Errors
+/// The file cannot be read; one that does not exist has no list.
+pub fn read_todo(path: &Path) -> io::Result<Vec<TodoItem>> {
+    let Some(mut file) = open_existing(path)? else { return Ok(Vec::new()) };
+    let (from, lines) = notes::tail(&file)?;
+    let metadata = notes::last_metadata(&lines);
+    let (place, at) = match metadata {
+        Some((place, metadata)) => (place, metadata.todo_at),
+        None if from == 0 => (0, None),
+        // Of a writer that left no metadata, or with a long torn end.
+        None => return scan_todo(&mut file),
+    };
+    let newer = lines[place..].split_inclusive(|byte| *byte == b'\n').filter_map(todo_of).next_back();
+    if let Some(items) = newer {
+        return Ok(items);
+    }
+    let Some(at) = at else { return Ok(Vec::new()) };
+    match notes::line_at(&file, at)?.as_deref().and_then(todo_of) {
+        Some(items) => Ok(items),
+        None => scan_todo(&mut file),
+    }
+}
+
+/// The last to-do list on a whole line.
+fn todo_of(line: &[u8]) -> Option<Vec<TodoItem>> {
+    // Most lines are no such list; the writer's own key is looked for before anything is parsed.
+    if !line.ends_with(b"\n") || memchr::memmem::find(line, b"\"todo\"").is_none() {
+        return None;
+    }
+    parse_line(line).items.into_iter().rev().find_map(|item| match item {
+        Item::Known(stored) => match stored.record.body {
+            RecordBody::Todo { items } => Some(items),
+            _ => None,
+        },
+        Item::Unknown(_) | Item::Note => None,
+    })
+}
+
+fn scan_todo(file: &mut File) -> io::Result<Vec<TodoItem>> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut last = Vec::new();
+    for_each_line(BufReader::new(file), |line| {
+        if let Some(items) = todo_of(line) {
+            last = items;
+        }
+        true
+    })?;
+    Ok(last)
+}
+
+pub(super) fn open_existing(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A line's start such that every record numbered above `after` stands behind it. Numbers only grow in a
+/// transcript, so the place is found by halving; no more is read than a line for each half.
+fn place_after(file: &File, after: u64) -> io::Result<u64> {
+    /// Below this, reading on is no dearer than halving.
+    const CLOSE: u64 = 64 * 1024;
+    let (mut low, mut high) = (0, file.metadata()?.len());
+    while after > 0 && high - low > CLOSE {
+        let middle = low + (high - low) / 2;
+        match numbered_line(file, middle, high)? {
+            Some((start, n)) if n <= after => low = start,
+            Some(_) | None => high = middle,
+        }
+    }
+    Ok(low)
+}
+
+/// The first line that begins within these bytes and is one of our records, with its number.
+fn numbered_line(file: &File, from: u64, until: u64) -> io::Result<Option<(u64, u64)>> {
+    let mut reader = BufReader::new(file);
+    reader.seek(SeekFrom::Start(from))?;
+    let mut position = from + reader.skip_until(b'\n')? as u64;
+    while position < until {
+        let mut start = Vec::with_capacity(32);
+        reader.by_ref().take(32).read_to_end(&mut start)?;
+        if let Some(n) = line::leading_number(&start) {
+            return Ok(Some((position, n)));
+        }
+        let length = match memchr::memchr(b'\n', &start) {
+            Some(at) => {
+                // Back to the line that was begun.
+                reader.seek_relative(at as i64 + 1 - start.len() as i64)?;
+                at + 1
+            }
+            None => start.len() + reader.skip_until(b'\n')?,
+        };
+        if length == 0 {
+            break;
+        }
+        position += length as u64;
+    }
+    Ok(None)
+}
+
 /// Calls with each line, its break included, until the answer is `false`. The last may lack its break.
 fn for_each_line(mut reader: impl BufRead, mut each: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
     let mut line = Vec::new();
@@ -166,79 +332,5 @@ fn for_each_line(mut reader: impl BufRead, mut each: impl FnMut(&[u8]) -> bool) 
         if reader.read_until(b'\n', &mut line)? == 0 || !each(&line) {
             return Ok(());
         }
-    }
-}
-
-enum Item {
-    Known(Box<StoredRecord>),
-    Unknown(RecordMark),
-}
-
-impl Item {
-    fn mark(&self) -> RecordMark {
-        match self {
-            Self::Known(stored) => RecordMark { n: stored.record.n, uuid: stored.record.uuid },
-            Self::Unknown(mark) => *mark,
-        }
-    }
-}
-
-struct ParsedLine {
-    items: Vec<Item>,
-    /// Every byte of the line belongs to a record.
-    is_whole: bool,
-}
-
-fn is_blank(line: &[u8]) -> bool {
-    line.iter().all(|byte| matches!(byte, 0 | b' ' | b'\t' | b'\r' | b'\n'))
-}
-
-/// What our own writer puts first, without parsing the rest. A line with a second object on it is caught
-/// by neither reader wrongly: both objects of such a line have neighbouring numbers.
-fn leading_number(line: &[u8]) -> Option<u64> {
-    let rest = line.strip_prefix(b"{\"n\":")?;
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    // Two objects on one line: parse it properly.
-    if line.windows(6).skip(1).any(|window| window == b"}{\"n\":") {
-        return None;
-    }
-    std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
-}
-
-fn parse_line(line: &[u8]) -> ParsedLine {
-    let bytes = line.len() as u64;
-    let start = line.iter().take_while(|byte| **byte == 0).count();
-    let end = line.iter().rposition(|byte| !matches!(byte, 0 | b'\n')).map_or(start, |at| at + 1);
-    let text = &line[start..end.max(start)];
-    if let Ok(record) = serde_json::from_slice::<Record>(text) {
-        let stored = StoredRecord { record, bytes };
-        return ParsedLine { items: vec![Item::Known(Box::new(stored))], is_whole: true };
-    }
-    let mut items = Vec::new();
-    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
-    let mut before = 0;
-    let mut is_whole = true;
-    while let Some(value) = values.next() {
-        let length = (values.byte_offset() - before) as u64;
-        before = values.byte_offset();
-        match value.ok().and_then(|value| item(value, length)) {
-            Some(item) => items.push(item),
-            None => {
-                is_whole = false;
-                break;
-            }
-        }
-    }
-    is_whole &= !items.is_empty();
-    ParsedLine { items, is_whole }
-}
-
-fn item(value: Value, bytes: u64) -> Option<Item> {
-    let n = value.get("n")?.as_u64()?;
-    let uuid = value.get("uuid")?.as_str()?.parse().ok()?;
-    match serde_json::from_value::<Record>(value) {
-        Ok(record) => Some(Item::Known(Box::new(StoredRecord { record, bytes }))),
-        // A record in its outer shape whose body this version does not know.
-        Err(_) => Some(Item::Unknown(RecordMark { n, uuid })),
     }
 }

@@ -12,7 +12,6 @@ use swarm_protocol::{
         RestoreView, SendMessageBody, SnapshotView, StopBody, StopView, TranscriptPage, WorkerDetail,
         WorkerView,
     },
-    record::RecordBody,
 };
 
 use super::{
@@ -126,23 +125,14 @@ async fn transcript_path(
 
 /// The to-do list as last recorded; the transcript has it, the journal only heads.
 async fn last_todo(path: std::path::PathBuf) -> Vec<swarm_protocol::record::TodoItem> {
-    let read = tokio::task::spawn_blocking(move || {
-        let mut last = Vec::new();
-        let mut after = 0;
-        while let Ok(page) = transcript::read_page(&path, after, LARGEST_PAGE) {
-            for stored in page.records {
-                after = stored.record.n;
-                if let RecordBody::Todo { items } = stored.record.body {
-                    last = items;
-                }
-            }
-            if !page.has_more {
-                break;
-            }
-        }
-        last
-    });
-    read.await.unwrap_or_default()
+    // A detail of the view: where it cannot be read, the rest is shown without it.
+    tokio::task::spawn_blocking(move || transcript::read_todo(&path))
+        .await
+        .ok()
+        .and_then(|read| {
+            read.inspect_err(|error| tracing::warn!(%error, "a to-do list could not be read")).ok()
+        })
+        .unwrap_or_default()
 }
 
 /// Which records.
@@ -187,11 +177,10 @@ pub(super) async fn transcript(
             return Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()));
         }
     };
-    let damaged_lines = page.as_ref().map_or(0, |page| page.bad_lines);
-    let records: Vec<_> =
-        page.into_iter().flat_map(|page| page.records).map(|stored| stored.record).collect();
+    let page = page.unwrap_or_default();
+    let records: Vec<_> = page.records.into_iter().map(|stored| stored.record).collect();
     let last = records.last().map_or(last, |record| record.n.max(last));
-    Ok(Json(TranscriptPage { records, last, damaged_lines }))
+    Ok(Json(TranscriptPage { records, last, damaged_lines: page.bad_lines }))
 }
 
 /// How much of a diff.

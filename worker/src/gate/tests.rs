@@ -37,9 +37,9 @@ impl Rig {
         let root = dir.path().canonicalize().unwrap();
         let worktree = root.join("w");
         std::fs::create_dir(&worktree).unwrap();
-        let (file, loaded) = TranscriptFile::open(&root.join("t.jsonl")).unwrap();
+        let (file, loaded) = TranscriptFile::open_after_checkpoint(&root.join("t.jsonl")).unwrap();
         let outbox = Arc::new(Outbox::default());
-        let recorder = Arc::new(Recorder::new(file, RunNumber(1), outbox, &loaded.records));
+        let recorder = Arc::new(Recorder::new(file, RunNumber(1), outbox, &loaded));
         let policy =
             SandboxPolicy::for_worktree(worktree.clone(), root.join("temp"), SystemPaths::without_home());
         let environment = Environment::filtered(std::iter::empty());

@@ -90,9 +90,9 @@ fn note(text: &str) -> RecordBody {
 impl Rig {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (file, loaded) = TranscriptFile::open(&dir.path().join("t.jsonl")).unwrap();
+        let (file, loaded) = TranscriptFile::open_after_checkpoint(&dir.path().join("t.jsonl")).unwrap();
         let outbox = Arc::new(Outbox::default());
-        let recorder = Arc::new(Recorder::new(file, RunNumber(1), outbox.clone(), &loaded.records));
+        let recorder = Arc::new(Recorder::new(file, RunNumber(1), outbox.clone(), &loaded));
         Self { dir, recorder, outbox }
     }
 
