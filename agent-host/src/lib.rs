@@ -9,6 +9,7 @@ mod dangerous;
 mod memory;
 mod paths;
 mod prompt;
+mod replacement;
 mod rules;
 mod settings;
 pub mod transcript;
@@ -28,6 +29,7 @@ pub use prompt::{
     EXPLORE_PROMPT, EnvironmentInfo, GitState, MAX_GIT_STATUS_CHARS, PLAN_PROMPT, SystemPromptParts,
     ToolText, WORKER_PROMPT, first_message, git_state, system_prompt,
 };
+pub use replacement::{CONTENT_GONE, Replacement, ReplacementKey, ReplacementLimits, ReplacementStore};
 pub use rules::{
     DecidedBy, Ground, PathPatternError, PathResolver, PermissionAnswer, PermissionQuery, RuleError, RuleSet,
     RuleSyntaxError, SandboxState, Subject, decide,

@@ -39,10 +39,17 @@ pub(super) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(|byte| matches!(byte, 0 | b' ' | b'\t' | b'\r' | b'\n'))
 }
 
-/// The number of the record a line begins with, if our own writer wrote it, without parsing the rest.
+/// Bytes of a line that [`leading_number`] needs.
+pub(super) const NUMBER_BYTES: u64 = 48;
+
+/// The number of the record a line begins with, if our own writer wrote it, without parsing the rest. What
+/// follows the number shows that it was not torn.
 pub(super) fn leading_number(line: &[u8]) -> Option<u64> {
     let rest = line.strip_prefix(b"{\"n\":")?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if !rest[digits..].starts_with(b",\"uuid\":\"") {
+        return None;
+    }
     std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
 }
 

@@ -205,9 +205,9 @@ pub fn read_page(path: &Path, after: u64, limit: usize) -> io::Result<Page> {
         let parsed = parse_line(line);
         page.bad_lines += u64::from(!parsed.is_whole && !line::is_blank(line));
         for item in parsed.items {
+            let is_new = item.mark().is_some_and(|mark| mark.n > after && seen.insert(mark.uuid));
             if let Item::Known(stored) = item
-                && stored.record.n > after
-                && seen.insert(stored.record.uuid)
+                && is_new
             {
                 if page.records.len() == limit {
                     page.has_more = true;
@@ -219,6 +219,27 @@ pub fn read_page(path: &Path, after: u64, limit: usize) -> io::Result<Page> {
         true
     })?;
     Ok(page)
+}
+
+/// The record with this identity. Lines are searched for its text; only those that hold it are parsed.
+///
+/// # Errors
+/// The file cannot be read; one that does not exist has no records.
+pub fn read_record(path: &Path, uuid: Uuid) -> io::Result<Option<Record>> {
+    let Some(file) = open_existing(path)? else { return Ok(None) };
+    let text = format!("\"uuid\":\"{uuid}\"");
+    let finder = memchr::memmem::Finder::new(&text);
+    let mut found = None;
+    for_each_line(BufReader::new(file), |line| {
+        if line.ends_with(b"\n") && finder.find(line).is_some() {
+            found = parse_line(line).items.into_iter().find_map(|item| match item {
+                Item::Known(stored) if stored.record.uuid == uuid => Some(stored.record),
+                Item::Known(_) | Item::Unknown(_) | Item::Note => None,
+            });
+        }
+        found.is_none()
+    })?;
+    Ok(found)
 }
 
 /// The to-do list as last recorded, from the end of the file and what its metadata points to.
@@ -303,8 +324,8 @@ fn numbered_line(file: &File, from: u64, until: u64) -> io::Result<Option<(u64, 
     reader.seek(SeekFrom::Start(from))?;
     let mut position = from + reader.skip_until(b'\n')? as u64;
     while position < until {
-        let mut start = Vec::with_capacity(32);
-        reader.by_ref().take(32).read_to_end(&mut start)?;
+        let mut start = Vec::with_capacity(line::NUMBER_BYTES as usize);
+        reader.by_ref().take(line::NUMBER_BYTES).read_to_end(&mut start)?;
         if let Some(n) = line::leading_number(&start) {
             return Ok(Some((position, n)));
         }

@@ -55,6 +55,11 @@ fn usage(tokens: u64, estimated: bool) -> Usage {
     Usage { input_tokens: tokens, output_tokens: tokens / 2, estimated, ..Usage::default() }
 }
 
+/// Whole sixteenths, so that sums are exact: the JSON reader may round other figures in their last bit.
+fn cost(tokens: u64) -> Cost {
+    Cost::usd(tokens as f64 / 16.0)
+}
+
 fn record() -> impl Strategy<Value = RecordBody> {
     let words = || prop_oneof!["[a-z]{0,30}", Just(" \n".to_owned()), Just("\u{4f60}\"\\".to_owned())];
     let origin = prop_oneof![
@@ -106,7 +111,7 @@ fn record() -> impl Strategy<Value = RecordBody> {
                 model: "test/model".to_owned(),
                 stop_reason,
                 usage: usage(tokens, estimated),
-                cost: Cost::default(),
+                cost: cost(tokens),
                 incomplete,
             }
         ),
@@ -114,7 +119,7 @@ fn record() -> impl Strategy<Value = RecordBody> {
             purpose: if failed { "compaction failed: too long" } else { "compaction" }.to_owned(),
             model: "test/helper".to_owned(),
             usage: usage(tokens, false),
-            cost: Cost::default(),
+            cost: cost(tokens),
         }),
         2 => (any::<bool>(), words()).prop_map(|(auto, words)| RecordBody::CompactBoundary(CompactBoundary {
             trigger: "auto".to_owned(),
