@@ -35,6 +35,14 @@ bench:
     cargo build --release -p coordinator -p worker --bins
     tests/bench/bench.py
 
+# how long transcripts take to open
+bench-transcripts:
+    cargo run --release -p agent-host --example bench_transcript_load
+
+# search for bytes that break a parser
+fuzz minutes="3":
+    tests/fuzz/run.sh {{ minutes }}
+
 # the README's picture
 screenshot:
     scripts/screenshot.sh

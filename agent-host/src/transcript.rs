@@ -24,6 +24,8 @@ use swarm_protocol::{
 };
 use uuid::Uuid;
 
+#[cfg(any(test, feature = "test-support"))]
+pub mod fuzzing;
 mod holder;
 mod line;
 mod notes;

@@ -11,6 +11,8 @@ mod decoder;
 mod demo;
 mod endpoint;
 mod error;
+#[cfg(any(test, feature = "test-support"))]
+pub mod fuzzing;
 mod http;
 mod images;
 mod models;

@@ -57,7 +57,7 @@ impl LastByte {
     }
 
     /// One that keeps no time, for tests without a clock.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "test-support"))]
     pub(crate) fn unpaced() -> Self {
         Self { started: None, n_bytes: Arc::default(), millis: Arc::default() }
     }

@@ -1,0 +1,4 @@
+//! SSE framing of any bytes.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| model_client::fuzzing::sse(data));
