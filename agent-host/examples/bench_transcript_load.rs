@@ -73,6 +73,7 @@ fn make(path: &Path, bytes: u64) {
         pre_tokens: 150_000,
         post_tokens: 20_000,
         messages_summarised: request,
+        tool_use_ids: Vec::new(),
         logical_parent_uuid: None,
         messages: vec![Message::user_text("a summary. ".repeat(8_000))],
     })]);

@@ -101,15 +101,43 @@ impl Facts {
         if run == self.run {
             return self;
         }
+        // Named one by one, so that a new field is not forgotten here.
+        let Self {
+            taken,
+            has_prompt,
+            last_snapshot,
+            seen,
+            todo,
+            has_requests,
+            last_answer,
+            open_requests,
+            messages,
+            run: _,
+            has_earlier_runs: _,
+            starts: _,
+            has_ended: _,
+            turns: _,
+            usage: _,
+            cost: _,
+            result: _,
+            result_from_earlier: _,
+            commands: _,
+            commands_after_last_edit: _,
+            edited: _,
+            earlier_ms: _,
+            process: _,
+        } = self;
         Self {
-            taken: self.taken,
+            taken,
             has_earlier_runs: true,
-            has_prompt: self.has_prompt,
-            last_snapshot: self.last_snapshot,
-            todo: self.todo,
-            has_requests: self.has_requests,
-            open_requests: self.open_requests,
-            messages: self.messages,
+            has_prompt,
+            last_snapshot,
+            seen,
+            todo,
+            has_requests,
+            last_answer,
+            open_requests,
+            messages,
             ..Self::new(run)
         }
     }

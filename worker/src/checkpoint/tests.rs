@@ -9,7 +9,7 @@ use swarm_protocol::{
     ids::{MessageId, Seq},
     permission::PermissionRequest,
     record::{
-        CommandRun, CompactBoundary, Origin, RecordBody, RunEnd, RunStarted, StopReason, TodoItem,
+        CommandRun, CompactBoundary, FileSeen, Origin, RecordBody, RunEnd, RunStarted, StopReason, TodoItem,
         ToolEffect, ToolFinished,
     },
     usage::Cost,
@@ -81,6 +81,7 @@ fn record() -> impl Strategy<Value = RecordBody> {
             exit_code,
             ended_by: None,
             benign: false,
+            stopped: false,
             children_killed: Vec::new(),
         })),
     ];
@@ -103,6 +104,8 @@ fn record() -> impl Strategy<Value = RecordBody> {
             result: Block::tool_result(call_id(call), words, false),
             duration_ms: 1,
             effect,
+            seen: (call % 2 == 0)
+                .then(|| Box::new(FileSeen { path: format!("/f{}", call % 3), sha256: format!("{call:064x}") })),
         })),
         5 => (words(), 0..3_u8, any::<u8>(), 1..9_u64, stop, 0..900_u64, any::<(bool, bool)>()).prop_map(
             |(words, calls, base, request, stop_reason, tokens, (incomplete, estimated))| RecordBody::Assistant {
@@ -127,6 +130,7 @@ fn record() -> impl Strategy<Value = RecordBody> {
             pre_tokens: 9,
             post_tokens: 1,
             messages_summarised: 3,
+            tool_use_ids: Vec::new(),
             logical_parent_uuid: None,
             messages: vec![message(0, &words, 0, 0), message(2, "on", 0, 0)],
         })),
@@ -295,6 +299,7 @@ async fn a_start_reads_nothing_before_the_last_compaction_and_knows_all_of_it() 
         pre_tokens: 9,
         post_tokens: 1,
         messages_summarised: 1,
+        tool_use_ids: Vec::new(),
         logical_parent_uuid: None,
         messages: vec![Message::user_text("the task"), Message::user_text("in short")],
     };
