@@ -15,7 +15,8 @@ use swarm_protocol::{
     notification::FileChange,
 };
 use worktree_manager::{
-    AgentId, BranchName, CommitId, LandingRefusal, Manager, MergeOutcome, MergeRequest, Repository, Strategy,
+    AgentId, BranchName, CommitId, DiscardError, Force, KeepReason, LandingRefusal, Manager, MergeOutcome,
+    MergeRequest, Repository, Strategy,
 };
 
 use crate::{
@@ -57,6 +58,9 @@ pub(crate) enum ReviewError {
     /// The target is checked out and cannot move now, for another reason than changed files.
     #[error("{0}")]
     Refused(String),
+    /// Something in its worktree cannot come back from the bin, or is locked by a person.
+    #[error("{id} was kept: {why}")]
+    Kept { id: WorkerId, why: String, locked: bool },
     /// git.
     #[error("{0}")]
     Git(String),
@@ -289,11 +293,19 @@ pub(crate) async fn discard(
     shared: &Shared,
     handle: &SessionHandle,
     id: &WorkerId,
+    force: Force,
 ) -> Result<DiscardView, ReviewError> {
     let subject = subject(shared, handle, id).await?;
     subject.must_have_ended()?;
     subject.live_branch().await?;
-    let discarded = subject.manager.discard(&subject.agent).await.map_err(git)?;
+    let discarded = subject.manager.discard(&subject.agent, force).await.map_err(|error| match error {
+        DiscardError::Kept { reasons, .. } => ReviewError::Kept {
+            id: id.clone(),
+            why: joined(&reasons),
+            locked: reasons.iter().any(|reason| matches!(reason, KeepReason::Locked { .. })),
+        },
+        error => git(error),
+    })?;
     let kept_ref = format!("refs/swarm/trash/{}/{}", discarded.agent, discarded.at);
     let events = vec![
         Event::ReviewDiscarded { worker_id: id.clone(), kept_ref: kept_ref.clone() },
@@ -307,6 +319,11 @@ pub(crate) async fn discard(
     ];
     handle.try_ask(|reply| Order::Record(events, reply)).await?;
     Ok(DiscardView { worker_id: id.clone(), kept_ref: Some(kept_ref), days: BIN_DAYS })
+}
+
+fn joined(reasons: &[KeepReason]) -> String {
+    let texts: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    texts.join("; ")
 }
 
 /// Brings a discarded branch back, or puts a worktree back to a snapshot.
@@ -365,7 +382,13 @@ async fn bring_back(handle: &SessionHandle, subject: &Subject) -> Result<Restore
         },
     ];
     handle.try_ask(|reply| Order::Record(events, reply)).await?;
-    Ok(RestoreView { message: format!("{} is back on branch {branch}", id.suffix()), kept_as: None })
+    let mut message = format!("{} is back on branch {branch}", id.suffix());
+    if let Some(operation) = restored.operation {
+        message.push_str(&format!(
+            "; {operation} was in progress: its commits, index and files are back, begin it again to go on"
+        ));
+    }
+    Ok(RestoreView { message, kept_as: None })
 }
 
 /// The snapshots of a worker, newest last.
@@ -426,21 +449,33 @@ pub(crate) async fn gc(shared: &Arc<Shared>, body: GcBody) -> Result<GcView, Rev
                 continue;
             }
             let merged = manager.is_merged(&worktree.branch, &into).await.map_err(git)?.is_some();
-            if !merged && !body.force {
-                view.kept.push(format!(
-                    "{short}: not merged into {into}     swarm merge {short} | swarm discard {short}"
-                ));
-                continue;
+            if !body.force {
+                // Merged is the branch; what else lies in the worktree is nowhere else.
+                let mut reasons = match manager.keep_reasons(&agent).await {
+                    Ok(reasons) => reasons.iter().map(ToString::to_string).collect(),
+                    Err(error) => vec![error_chain(&error)],
+                };
+                if !merged {
+                    reasons.insert(0, format!("not merged into {into}"));
+                }
+                if !reasons.is_empty() {
+                    let ways = if merged { String::new() } else { format!("swarm merge {short} | ") };
+                    view.kept
+                        .push(format!("{short}: {}     {ways}swarm discard {short}", reasons.join("; ")));
+                    continue;
+                }
             }
             let bytes = sizes.get(&agent).copied().unwrap_or(0);
-            let line = format!("{short}: worktree {}", worktree.path.display());
+            let line =
+                format!("{short}: worktree {}     back: swarm restore {short}", worktree.path.display());
             if body.dry_run {
                 view.removed.push(line);
                 view.freed_bytes += bytes;
                 continue;
             }
             // Merged or not, the bin keeps it for thirty days.
-            match discard(shared, &handle, &id).await {
+            let force = if body.force { Force::Yes } else { Force::No };
+            match discard(shared, &handle, &id, force).await {
                 Ok(_) => {
                     view.removed.push(line);
                     view.freed_bytes += bytes;

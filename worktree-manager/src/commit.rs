@@ -9,8 +9,9 @@ use crate::name::AgentId;
 use crate::porcelain::ChangeKind;
 use crate::repository::last_value;
 use crate::snapshot::{self, DEFAULT_FILE_LIMIT_BYTES, SWARM_EMAIL, SWARM_NAME, Skipped, SnapshotError};
-use crate::tree::{Operation, Tree};
+use crate::tree::Tree;
 use crate::types::CommitId;
+use crate::unfinished::Operation;
 
 /// A name and an address for a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

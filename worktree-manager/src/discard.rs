@@ -11,11 +11,12 @@ use crate::lock::{LockError, PatienceError, patiently};
 use crate::manager::{CreateError, Created, Manager, NO_COMMIT};
 use crate::name::{AgentId, BranchName};
 use crate::record::RecordError;
-use crate::removal::{BranchFate, RemoveError};
+use crate::removal::{BranchFate, Force, KeepReason, RemoveError, locked};
 use crate::repository::{ReadError, libgit};
 use crate::snapshot::{self, RestoreError, Retention, Snapshot, SnapshotError, SnapshotInfo};
 use crate::tree::Tree;
 use crate::types::CommitId;
+use crate::unfinished::Operation;
 
 /// Something in the recycle bin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -41,6 +42,9 @@ pub struct Restored {
     pub created: Created,
     /// Its branch, under another name if the old one was taken meanwhile.
     pub branch: BranchName,
+    /// What git had not finished when it was discarded. Its commits, index and files are back, the operation
+    /// itself is not.
+    pub operation: Option<Operation>,
 }
 
 /// Written into the message of the commit in the bin.
@@ -51,6 +55,8 @@ struct TrashNote {
     branch: BranchName,
     base: CommitId,
     snapshot: Option<CommitId>,
+    #[serde(default)]
+    operation: Option<Operation>,
 }
 
 const NOTE_VERSION: u32 = 1;
@@ -64,6 +70,9 @@ pub enum DiscardError {
     /// The entry was not written by this version.
     #[error("the recycle bin's entry {name} cannot be read; `git show {name}` shows its branch")]
     Unreadable { name: String },
+    /// Something stands in the way.
+    #[error("{agent} was kept: {}", reasons_text(reasons))]
+    Kept { agent: AgentId, reasons: Vec<KeepReason> },
     /// The branch is gone.
     #[error("branch {branch} of {agent} does not exist")]
     NoBranch { agent: AgentId, branch: BranchName },
@@ -113,13 +122,27 @@ pub enum RestoreSnapshotError {
 const TRASH: &str = "refs/swarm/trash/";
 
 impl Manager {
-    /// Moves branch and worktree of `agent` to the recycle bin.
+    /// Moves branch and worktree of `agent` to the recycle bin. What git has not finished there stops it
+    /// unless forced, because the bin keeps commits, index and files, but not how far the operation was. A
+    /// worktree that a person locked stays in any case.
     ///
     /// # Errors
     /// [`DiscardError`].
-    pub async fn discard(&self, agent: &AgentId) -> Result<Discarded, DiscardError> {
+    pub async fn discard(&self, agent: &AgentId, force: Force) -> Result<Discarded, DiscardError> {
         let held = self.hold(agent).await?;
         let record = &held.record;
+        let operation = held.tree.operation();
+        let reasons: Vec<KeepReason> = locked(&held.tree)
+            .into_iter()
+            .chain(
+                operation
+                    .filter(|_| force == Force::No)
+                    .map(|operation| KeepReason::InProgress { operation }),
+            )
+            .collect();
+        if !reasons.is_empty() {
+            return Err(DiscardError::Kept { agent: agent.clone(), reasons });
+        }
         let tip = self.repository().branch_tip(&record.branch).await?;
         let tip = tip
             .ok_or_else(|| DiscardError::NoBranch { agent: agent.clone(), branch: record.branch.clone() })?;
@@ -136,6 +159,7 @@ impl Manager {
             branch: record.branch.clone(),
             base: record.base.clone(),
             snapshot: state.as_ref().map(|(commit, _)| commit.clone()),
+            operation,
         };
         let entry = self.trash_commit(&held.tree, &note, &tip, state).await?;
         let now = jiff::Timestamp::now().as_second();
@@ -224,7 +248,7 @@ impl Manager {
             snapshot::put_back(&held.tree, &now, state).await?;
         }
         self.update_ref(&["-d", &name, entry.as_str()]).await?;
-        Ok(Restored { created, branch })
+        Ok(Restored { created, branch, operation: note.operation })
     }
 
     /// Goes back to a snapshot; returns the one made of the state before.
@@ -338,6 +362,11 @@ impl Manager {
             names.filter(|name| !existing.contains(name)).find_map(|name| BranchName::parse(&name).ok());
         Ok(free.expect("numbers do not run out before branches"))
     }
+}
+
+fn reasons_text(reasons: &[KeepReason]) -> String {
+    let texts: Vec<String> = reasons.iter().map(KeepReason::to_string).collect();
+    texts.join("; ")
 }
 
 fn restore_command(agent: &AgentId, at: i64) -> String {

@@ -15,8 +15,9 @@ use crate::name::{AgentId, BranchName};
 use crate::porcelain::{ConfigEntry, FileStat, StatusEntry};
 use crate::record::RecordError;
 use crate::repository::{ReadError, Repository, last_value};
-use crate::tree::{Operation, Submodules, Tree};
+use crate::tree::{Submodules, Tree};
 use crate::types::{CommitId, DiffStat, printable};
+use crate::unfinished::Operation;
 
 /// Git's side of an outcome.
 #[derive(Clone, Debug, Serialize)]

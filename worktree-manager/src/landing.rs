@@ -13,8 +13,9 @@ use crate::manager::Manager;
 use crate::merge::MergeError;
 use crate::name::{AgentId, BranchName};
 use crate::porcelain;
-use crate::tree::{Drivers, Operation, Submodules, Tree, filter_name};
+use crate::tree::{Drivers, Submodules, Tree, filter_name};
 use crate::types::{CommitId, RepoPath, printable};
+use crate::unfinished::Operation;
 
 /// Why a checked-out target stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]

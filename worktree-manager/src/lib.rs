@@ -40,6 +40,7 @@ mod snapshot;
 mod submodule;
 mod tree;
 mod types;
+mod unfinished;
 
 pub use commit::{CommitError, CommitOutcome, CommitRequest, Identity};
 pub use diff::{CommitInfo, Commits, Diff, DiffError};
@@ -74,5 +75,5 @@ pub use snapshot::{
     SnapshotError, SnapshotInfo,
 };
 pub use submodule::{SubmoduleFill, SubmoduleState};
-pub use tree::Operation;
 pub use types::{CommitId, DiffStat, InvalidCommitId, RepoPath};
+pub use unfinished::Operation;

@@ -22,8 +22,9 @@ use crate::porcelain::StatusEntry;
 use crate::quarantine::{self, MigrateError, Migrated, QUARANTINE_DIR};
 use crate::repository::ReadError;
 use crate::snapshot::{self, DEFAULT_FILE_LIMIT_BYTES, RestoreError, Snapshot, SnapshotError, SnapshotInfo};
-use crate::tree::{Drivers, Operation, Submodules, Tree};
+use crate::tree::{Drivers, Submodules, Tree};
 use crate::types::CommitId;
+use crate::unfinished::Operation;
 
 /// Told by the server, because nothing inside the worktree can be trusted to say it.
 #[derive(Clone, Debug)]

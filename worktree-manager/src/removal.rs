@@ -19,8 +19,9 @@ use crate::quarantine::{self, MigrateError};
 use crate::record::{Phase, Record, RecordError};
 use crate::repository::ReadError;
 use crate::snapshot::{self, Snapshot, SnapshotError};
-use crate::tree::{Operation, Submodules, Tree};
+use crate::tree::{Submodules, Tree};
 use crate::types::{CommitId, RepoPath, list};
+use crate::unfinished::Operation;
 
 /// How long the server waits for the run that owns a worktree to let go of it, by default.
 pub(crate) const OWNER_WAIT: Duration = Duration::from_secs(5);
@@ -178,13 +179,7 @@ impl Manager {
     /// [`RemoveError`].
     pub async fn remove(&self, agent: &AgentId, force: Force) -> Result<Removal, RemoveError> {
         let held = self.hold(agent).await?;
-        let mut reasons = self.reasons(&held).await?;
-        let tip = self.repository.branch_tip(&held.record.branch).await?;
-        if let Some(head) = head_text(&held.tree).await?
-            && !self.contains(&held.tree, tip.as_ref(), &head).await?
-        {
-            reasons.push(KeepReason::NotOnBranch { head, branch: held.record.branch.clone() });
-        }
+        let reasons = self.lost_without_branch(&held).await?;
         let locked = reasons.iter().any(|r| matches!(r, KeepReason::Locked { .. }));
         if locked || (force == Force::No && !reasons.is_empty()) {
             return Ok(Removal::Kept { reasons });
@@ -197,6 +192,15 @@ impl Manager {
         };
         self.delete(&held, BranchFate::Stays).await?;
         Ok(Removal::Removed { saved })
+    }
+
+    /// What [`Manager::remove`] would keep the worktree for.
+    ///
+    /// # Errors
+    /// [`RemoveError`].
+    pub async fn keep_reasons(&self, agent: &AgentId) -> Result<Vec<KeepReason>, RemoveError> {
+        let held = self.hold(agent).await?;
+        self.lost_without_branch(&held).await
     }
 
     /// Notes in git's own worktree lock who uses the worktree; takes over from a process that is
@@ -247,14 +251,22 @@ impl Manager {
         Ok(Held { record, tree, _ownership: ownership })
     }
 
+    /// What would be lost with the directory while the branch stays.
+    async fn lost_without_branch(&self, held: &Held) -> Result<Vec<KeepReason>, RemoveError> {
+        let mut reasons = self.reasons(held).await?;
+        let tip = self.repository.branch_tip(&held.record.branch).await?;
+        if let Some(head) = head_text(&held.tree).await?
+            && !self.contains(&held.tree, tip.as_ref(), &head).await?
+        {
+            reasons.push(KeepReason::NotOnBranch { head, branch: held.record.branch.clone() });
+        }
+        Ok(reasons)
+    }
+
     /// What would be lost with the directory.
     async fn reasons(&self, held: &Held) -> Result<Vec<KeepReason>, RemoveError> {
         let tree = &held.tree;
-        let mut reasons = Vec::new();
-        let text = small_text(&tree.git_dir.join("locked"));
-        if !text.trim().is_empty() && ProcessStamp::from_reason(&text).is_none() {
-            reasons.push(KeepReason::Locked { text: text.trim().to_owned() });
-        }
+        let mut reasons: Vec<KeepReason> = locked(tree).into_iter().collect();
         if let Some(operation) = tree.operation() {
             reasons.push(KeepReason::InProgress { operation });
         }
@@ -336,6 +348,13 @@ async fn head_text(tree: &Tree) -> Result<Option<CommitId>, ReadError> {
         Some(name) => crate::own::ref_target(&tree.common_dir, name).await,
         None => Ok(CommitId::parse(&text).ok()),
     }
+}
+
+/// A lock that is not one of ours.
+pub(crate) fn locked(tree: &Tree) -> Option<KeepReason> {
+    let text = small_text(&tree.git_dir.join("locked"));
+    let foreign = !text.trim().is_empty() && ProcessStamp::from_reason(&text).is_none();
+    foreign.then(|| KeepReason::Locked { text: text.trim().to_owned() })
 }
 
 pub(crate) fn dirt(status: &[StatusEntry]) -> Vec<KeepReason> {

@@ -18,6 +18,7 @@ use crate::name::AgentId;
 use crate::porcelain::{self, ChangeKind, Malformed, StatusEntry};
 use crate::tree::{Submodules, Tree};
 use crate::types::{CommitId, RepoPath};
+use crate::unfinished;
 
 /// Larger files are left out of end-of-run commits and of snapshots at the end of a turn.
 pub const DEFAULT_FILE_LIMIT_BYTES: u64 = 50 * 1024 * 1024;
@@ -332,12 +333,16 @@ pub(crate) async fn commit_capture(
 ) -> Result<CommitId, GitError> {
     let head = capture.head.as_str();
     let index = commit_tree(tree, &capture.index, &[head], &format!("index of {agent}\n")).await?;
+    // Head and index first: `put_back` asks for them by number.
+    let mut parents = vec![head, index.as_str()];
+    let unfinished = unfinished::heads(tree).await;
+    parents.extend(unfinished.iter().map(CommitId::as_str).filter(|id| *id != head));
     let mut message = format!("snapshot of {agent}\n\n");
     message.push_str(if capture.staged { "swarm-index: stages\n" } else { "swarm-index: tree\n" });
     for skipped in &capture.skipped {
         message.push_str(&format!("swarm-skipped: {}\n", skipped.path));
     }
-    commit_tree(tree, &capture.work, &[head, index.as_str()], &message).await
+    commit_tree(tree, &capture.work, &parents, &message).await
 }
 
 pub(crate) async fn commit_tree(

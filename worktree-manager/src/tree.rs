@@ -4,8 +4,6 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use crate::git::{Access, Git, GitCommand, GitError, Neutral, Place};
 use crate::porcelain::{self, ConfigEntry, Malformed, StatusEntry};
 use crate::types::CommitId;
@@ -27,61 +25,6 @@ pub(crate) struct Tree {
     pub(crate) common_dir: PathBuf,
     pub(crate) work_tree: PathBuf,
     pub(crate) neutral: Neutral,
-}
-
-/// Something git began in a tree and did not finish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Operation {
-    /// `git rebase`.
-    Rebase,
-    /// `git am`.
-    ApplyMailbox,
-    /// `git merge`.
-    Merge,
-    /// `git cherry-pick`.
-    CherryPick,
-    /// `git revert`.
-    Revert,
-    /// `git bisect`.
-    Bisect,
-}
-
-impl std::fmt::Display for Operation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Rebase => "a rebase",
-            Self::ApplyMailbox => "`git am`",
-            Self::Merge => "a merge",
-            Self::CherryPick => "a cherry-pick",
-            Self::Revert => "a revert",
-            Self::Bisect => "a bisection",
-        })
-    }
-}
-
-impl Operation {
-    pub(crate) fn in_git_dir(git_dir: &Path) -> Option<Self> {
-        let has = |name: &str| git_dir.join(name).symlink_metadata().is_ok();
-        let table = [
-            ("rebase-merge", Self::Rebase),
-            ("rebase-apply/applying", Self::ApplyMailbox),
-            ("rebase-apply", Self::Rebase),
-            ("MERGE_HEAD", Self::Merge),
-            ("CHERRY_PICK_HEAD", Self::CherryPick),
-            ("REVERT_HEAD", Self::Revert),
-            ("BISECT_LOG", Self::Bisect),
-        ];
-        table.into_iter().find_map(|(name, operation)| has(name).then_some(operation))
-    }
-
-    /// HEAD is not the tip of the work while this lasts.
-    pub(crate) fn moves_head(self) -> bool {
-        match self {
-            Self::Rebase | Self::ApplyMailbox | Self::Bisect => true,
-            Self::Merge | Self::CherryPick | Self::Revert => false,
-        }
-    }
 }
 
 /// How deep a status looks into submodules.
@@ -155,8 +98,8 @@ impl Tree {
         CommitId::parse(&text).map_err(|_| out.unreadable("an id was expected"))
     }
 
-    pub(crate) fn operation(&self) -> Option<Operation> {
-        Operation::in_git_dir(&self.git_dir)
+    pub(crate) fn operation(&self) -> Option<crate::unfinished::Operation> {
+        crate::unfinished::Operation::in_git_dir(&self.git_dir)
     }
 
     /// Paths that differ between two trees.

@@ -134,7 +134,7 @@ pub(crate) enum Command {
     /// Take a worker's branch into the target
     Merge(MergeArgs),
     /// Put a worker's branch away; it can come back
-    Discard(IdArgs),
+    Discard(DiscardArgs),
     /// Bring a discarded branch back, or a snapshot
     Restore(RestoreArgs),
     /// Remove what is proven to be of no more use
@@ -437,6 +437,17 @@ pub(crate) struct RestoreArgs {
     /// List the snapshots
     #[arg(long, conflicts_with = "snapshot")]
     pub(crate) list: bool,
+}
+
+/// `discard`.
+#[derive(Args, Debug)]
+pub(crate) struct DiscardArgs {
+    /// A worker: id, unique prefix or name
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(complete::ids))]
+    pub(crate) id: String,
+    /// Also while git has something unfinished there, such as a rebase
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// `gc`.

@@ -135,6 +135,16 @@ impl From<ReviewError> for Fault {
             ReviewError::NoTarget => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "no_target", text),
             ReviewError::BadName(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_name", text),
             ReviewError::Refused(_) => Self::new(StatusCode::CONFLICT, "refused", text),
+            ReviewError::Kept { id, locked, .. } => {
+                let hint = match locked {
+                    true => "`git worktree unlock` in that repository frees it".to_owned(),
+                    false => format!(
+                        "finish it in its worktree, or store what there is and discard: swarm discard {} --force",
+                        id.suffix()
+                    ),
+                };
+                Self::new(StatusCode::CONFLICT, "kept", text).hint(hint)
+            }
             ReviewError::Git(_) => Self::new(StatusCode::CONFLICT, "git", text),
         }
     }

@@ -14,6 +14,8 @@ use swarm_protocol::{
     },
 };
 
+use worktree_manager::Force;
+
 use super::{
     json::{Asked, Body, Id},
     problem::Fault,
@@ -271,15 +273,25 @@ pub(super) async fn merge(
     to_its_end(async move { review::merge(&shared, &handle, &id, body).await }).await
 }
 
+/// How to discard.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+pub(super) struct DiscardQuery {
+    /// Also while git has something unfinished there, such as a rebase.
+    #[serde(default)]
+    force: bool,
+}
+
 /// Takes a branch and its worktree into the recycle bin.
-#[utoipa::path(post, path = "/workers/{id}/discard", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/workers/{id}/discard", params(("id" = String, Path), DiscardQuery),
     responses((status = 200, body = DiscardView), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn discard(
     State(shared): State<Arc<Shared>>,
     Id(id): Id<WorkerId>,
+    Asked(query): Asked<DiscardQuery>,
 ) -> Result<Json<DiscardView>, Fault> {
     let handle = find(&shared, &id).await?;
-    to_its_end(async move { review::discard(&shared, &handle, &id).await }).await
+    let force = if query.force { Force::Yes } else { Force::No };
+    to_its_end(async move { review::discard(&shared, &handle, &id, force).await }).await
 }
 
 /// Brings a discarded branch back, or puts a worktree back to a snapshot.

@@ -3,7 +3,8 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use worktree_manager::{
-    BranchName, Force, KeepReason, Leftover, LockError, Operation, Removal, RemoveError, Retention,
+    BranchName, DiscardError, Force, KeepReason, Leftover, LockError, Operation, Removal, RemoveError,
+    Retention,
 };
 
 use crate::support::{Bench, agent, command, command_ok, create, finish, git, own, spec, write};
@@ -97,6 +98,104 @@ async fn forced_removal_stores_everything_first() {
     bench.fsck();
 }
 
+/// Begins an operation that cannot end by itself, in one command, so that the branch has not followed: the
+/// commit `mine` is named by the operation's notes alone.
+fn begin(own: &worktree_manager::OwnWorktree, operation: Operation) -> String {
+    write(own.path(), "a.txt", "mine\n");
+    command_ok(own, &["commit", "-q", "-am", "mine"]);
+    let mine = command_ok(own, &["rev-parse", "HEAD"]);
+    let stopped = match operation {
+        Operation::Rebase => command(own, &["rebase", "main"]),
+        Operation::Merge | Operation::CherryPick | Operation::Revert => {
+            command_ok(own, &["reset", "-q", "--hard", "main"]);
+            match operation {
+                Operation::Merge => command(own, &["merge", &mine]),
+                Operation::CherryPick => command(own, &["cherry-pick", &mine]),
+                _ => command(own, &["revert", "--no-edit", &mine]),
+            }
+        }
+        Operation::Bisect => {
+            command_ok(own, &["bisect", "start"]);
+            command_ok(own, &["checkout", "-q", "HEAD~1"]);
+            return mine;
+        }
+        Operation::ApplyMailbox => {
+            let patch = command_ok(own, &["format-patch", "--stdout", "-1"]);
+            command_ok(own, &["reset", "-q", "--hard", "main"]);
+            write(own.path(), "mine.patch", &format!("{patch}\n"));
+            command(own, &["am", "-q", "mine.patch"])
+        }
+    };
+    assert!(!stopped.status.success(), "{operation} ended");
+    mine
+}
+
+#[tokio::test]
+async fn case_20_what_git_has_not_finished_keeps_a_worktree_and_force_stores_all_of_it() {
+    for operation in [
+        Operation::Rebase,
+        Operation::Merge,
+        Operation::CherryPick,
+        Operation::Revert,
+        Operation::ApplyMailbox,
+        Operation::Bisect,
+    ] {
+        let bench = Bench::new();
+        let manager = bench.manager().await;
+        let worktree = create(&bench, &manager, "agent-a").await.worktree;
+        let branch = BranchName::parse("main").unwrap();
+        bench.write("a.txt", "main\n");
+        bench.git(["commit", "-q", "-am", "main"]);
+        let own = own(&manager, &worktree).await;
+        let mine = begin(&own, operation);
+        write(&worktree.path, "untracked", "u\n");
+        own.migrate_objects().await.unwrap();
+        drop(own);
+        let before = git(&worktree.path, &["status", "--porcelain"]);
+        let head = git(&worktree.path, &["rev-parse", "HEAD"]);
+
+        let wanted = KeepReason::InProgress { operation };
+        let kept = reasons(manager.remove(&worktree.agent, Force::No).await.unwrap());
+        assert!(kept.contains(&wanted), "{operation}: {kept:?}");
+        let kept = reasons(manager.remove_if_unchanged(&worktree.agent).await.unwrap());
+        assert!(kept.contains(&wanted), "{operation}: {kept:?}");
+        let swept = manager.gc(&BTreeSet::new(), &branch, Force::No).await.unwrap();
+        assert!(swept.kept[0].reasons.join("; ").contains(&operation.to_string()), "{swept:?}");
+        let refused = manager.discard(&worktree.agent, Force::No).await.unwrap_err();
+        assert!(
+            matches!(&refused, DiscardError::Kept { reasons, .. } if reasons == std::slice::from_ref(&wanted)),
+            "{refused:?}"
+        );
+        assert_eq!(git(&worktree.path, &["status", "--porcelain"]), before, "{operation}");
+
+        let discarded = manager.discard(&worktree.agent, Force::Yes).await.unwrap();
+        assert!(discarded.restore_command.starts_with("swarm restore agent-a"));
+        assert!(!worktree.path.exists());
+        bench.git(["reflog", "expire", "--expire=now", "--all"]);
+        bench.git(["gc", "-q", "--prune=now"]);
+        if operation != Operation::ApplyMailbox {
+            // `git am` took its patch from a file, which is stored as such.
+            assert_eq!(bench.git(["cat-file", "-t", &mine]), "commit", "{operation}");
+        }
+        let restored = manager.restore_discarded(&worktree.agent, discarded.at).await.unwrap();
+        assert_eq!(restored.operation, Some(operation));
+        assert_eq!(git(&worktree.path, &["status", "--porcelain"]), before, "{operation}");
+        assert_eq!(git(&worktree.path, &["rev-parse", "HEAD"]), head, "{operation}");
+        bench.fsck();
+    }
+}
+
+#[tokio::test]
+async fn a_worktree_that_a_person_locked_is_not_discarded() {
+    let bench = Bench::new();
+    let manager = bench.manager().await;
+    let worktree = create(&bench, &manager, "agent-a").await.worktree;
+    std::fs::write(worktree.git_dir.join("locked"), "on a stick\n").unwrap();
+    let refused = manager.discard(&worktree.agent, Force::Yes).await.unwrap_err();
+    assert!(refused.to_string().contains("it is locked: on a stick"), "{refused}");
+    assert!(worktree.path.exists());
+}
+
 #[tokio::test]
 async fn removal_waits_for_the_owner_and_then_names_it() {
     let bench = Bench::new();
@@ -137,7 +236,7 @@ async fn discarding_and_restoring_is_lossless() {
     git(&worktree.path, &["add", "b.txt"]);
     write(&worktree.path, "untracked", "u\n");
     let status = git(&worktree.path, &["status", "--porcelain"]);
-    let discarded = manager.discard(&worktree.agent).await.unwrap();
+    let discarded = manager.discard(&worktree.agent, Force::No).await.unwrap();
     assert_eq!(discarded.tip, tip);
     assert!(discarded.restore_command.starts_with("swarm restore agent-a --discarded "));
     assert!(!worktree.path.exists());
@@ -154,7 +253,7 @@ async fn discarding_and_restoring_is_lossless() {
     let again = manager.restore_discarded(&worktree.agent, discarded.at).await;
     assert!(again.unwrap_err().to_string().contains("recycle bin"));
 
-    manager.discard(&worktree.agent).await.unwrap();
+    manager.discard(&worktree.agent, Force::No).await.unwrap();
     let young = manager.empty_bin(Duration::from_secs(3600)).await.unwrap();
     assert!(young.is_empty());
     assert_eq!(manager.empty_bin(Duration::ZERO).await.unwrap().len(), 1);

@@ -10,7 +10,7 @@ use swarm_protocol::{
 };
 
 use super::super::{
-    args::{DiffArgs, GcArgs, IdArgs, MergeArgs, RestoreArgs, Strategy},
+    args::{DiffArgs, DiscardArgs, GcArgs, MergeArgs, RestoreArgs, Strategy},
     error::{CliError, Result},
     format,
     output::{BOLD, CYAN, DIM, GREEN, RED, YELLOW, paint},
@@ -211,10 +211,12 @@ fn conflict(id: &str, into: &str, at: &str, files: &[ConflictFile], changed: u64
 }
 
 /// `swarm discard`.
-pub(crate) async fn discard(shell: &mut Shell, args: &IdArgs) -> Result<u8> {
+pub(crate) async fn discard(shell: &mut Shell, args: &DiscardArgs) -> Result<u8> {
     let Place { client, known } = connect(shell, &args.id).await?;
     let worker = known.worker(&args.id)?;
-    let view: DiscardView = client.post(&format!("/workers/{}/discard", worker.id), &json!({})).await?;
+    let query = if args.force { "?force=true" } else { "" };
+    let path = format!("/workers/{}/discard{query}", worker.id);
+    let view: DiscardView = client.post(&path, &json!({})).await?;
     if shell.is_json() {
         return json_line(shell, "worker.discard", &worker, json!({"discard": view}));
     }
