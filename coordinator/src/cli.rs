@@ -125,10 +125,8 @@ fn wants_json(arguments: &[OsString]) -> bool {
 fn dispatch(shell: &mut Shell, command: &Command) -> u8 {
     trace(shell);
     let done = match command {
-        Command::Serve(args) if !args.stop => commands::serve::serve(shell, args),
         Command::Completions(args) => commands::setup::completions(shell, args),
-        Command::Config => commands::setup::config(shell),
-        other => with_runtime(shell, other),
+        other => shell.around.check_text().and_then(|()| perform(shell, other)),
     };
     match done {
         Ok(code) => code,
@@ -136,6 +134,14 @@ fn dispatch(shell: &mut Shell, command: &Command) -> u8 {
             shell.report(&error);
             error.exit
         }
+    }
+}
+
+fn perform(shell: &mut Shell, command: &Command) -> Result<u8> {
+    match command {
+        Command::Serve(args) if !args.stop => commands::serve::serve(shell, args),
+        Command::Config => commands::setup::config(shell),
+        other => with_runtime(shell, other),
     }
 }
 

@@ -63,6 +63,12 @@ pub(crate) enum SubmitError {
     /// No repository, or one of a kind that is refused.
     #[error(transparent)]
     Repository(#[from] OpenError),
+    /// Its path, or that of its git directory, is no text.
+    #[error("the repository's path is not valid UTF-8: {}", path.display())]
+    NotUtf8 {
+        /// Which.
+        path: PathBuf,
+    },
     /// It could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -427,6 +433,11 @@ async fn specify(
     let place = task.repo.as_deref().ok_or(SubmitError::NoPlace)?;
     let source = source_of(shared, task);
     let repository = Repository::open(Path::new(place)).await?;
+    if let Some(path) =
+        [repository.root(), repository.common_dir()].into_iter().find(|p| p.to_str().is_none())
+    {
+        return Err(SubmitError::NotUtf8 { path: path.to_owned() });
+    }
     let facts = repository
         .facts()
         .await

@@ -1,6 +1,11 @@
 //! Repositories as people have them, and what becomes of a worker's tree: seen from the API.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    path::Path,
+};
 
 use integration_tests::{Reply, TestRepo, until, wait::SOON};
 use reqwest::StatusCode;
@@ -239,10 +244,25 @@ async fn case_12_a_submodule_that_cannot_be_had_is_named_and_the_rest_works() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn case_14_paths_of_any_kind_work_from_submit_to_merge() {
-    let rig = Rig::new().await;
+    let model = integration_tests::ModelServer::start();
+    let home = integration_tests::SwarmHome::new(&model);
+    let root = "w \u{4e2d}' o\u{308}";
+    let settings = format!("worktree.root = {}\n", json!(home.user_home().join(root)));
+    let rig = Rig::made(model, home, TestRepo::new(), &settings).await;
     let decomposed = "e\u{301}";
     let odd = rig.repo.path().with_file_name(format!("we ird 'q\" \u{4e2d}\u{6587} {decomposed}"));
     rig.repo.git(&["clone", "-q", ".", &odd.to_string_lossy()]);
+    // A file that git knows, whose name is no text.
+    let raw = odd.join(OsStr::from_bytes(b"tracked-\xff.txt"));
+    fs::write(&raw, "first\n").expect("the clone is there");
+    let of_odd = |arguments: &[&str]| {
+        let mut whole = vec!["-C", odd.to_str().expect("a path of ours")];
+        whole.extend(["-c", "user.name=A. Person", "-c", "user.email=person@example.org"]);
+        whole.extend(arguments);
+        rig.repo.git(&whole)
+    };
+    of_odd(&["add", "-A"]);
+    of_odd(&["commit", "-qm", "an odd name"]);
     let file = format!("a b/\u{4e2d} {decomposed} 'x\".txt");
     let broken = "line\nbreak.txt";
     rig.coordinator(Reply::call("Agent", agent("alpha")));
@@ -251,21 +271,42 @@ async fn case_14_paths_of_any_kind_work_from_submit_to_merge() {
         [
             call(write(&file, "odd\n")),
             call(write(broken, "broken\n")),
-            call(bash("printf 'raw\\n' > $(printf 'raw\\377.bin')")),
+            call(bash(
+                "printf 'raw\\n' > $(printf 'raw\\377.bin'); echo second >> $(printf 'tracked-\\377.txt')",
+            )),
             Reply::say("Written."),
         ],
     );
     let task = rig.submit_with(json!({"repo": odd, "permission_mode": "bypassPermissions"})).await;
     rig.done(&task).await;
     let worker = rig.worker(&task, "alpha").await;
-    assert_eq!(worker["files_changed"], 3, "{worker:#}");
+    assert_eq!(worker["files_changed"], 4, "{worker:#}");
+    assert!(path_of(&worker).starts_with(rig.home.user_home().join(root)), "{worker:#}");
+    let diff = rig.api().get(&format!("/workers/{}/diff", id_of(&worker))).await;
+    assert!(diff["patch"].as_str().is_some_and(|patch| patch.contains("+second")), "{diff:#}");
     let merged = post(&rig, &worker, "merge", json!({})).await.1;
     assert_eq!(merged["result"], "merged", "{merged:#}");
     assert_eq!(fs::read_to_string(odd.join(&file)).ok().as_deref(), Some("odd\n"));
     assert_eq!(fs::read_to_string(odd.join(broken)).ok().as_deref(), Some("broken\n"));
-    let raw = fs::read_dir(&odd).expect("the clone is there").flatten();
-    assert_eq!(raw.filter(|entry| entry.file_name().to_string_lossy().starts_with("raw")).count(), 1);
+    assert_eq!(fs::read_to_string(&raw).ok().as_deref(), Some("first\nsecond\n"));
+    let found = fs::read_dir(&odd).expect("the clone is there").flatten();
+    assert_eq!(found.filter(|entry| entry.file_name().to_string_lossy().starts_with("raw")).count(), 1);
     assert_eq!(rig.repo.worktrees().len(), 0, "and none of it in another repository");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_14_a_repository_whose_path_is_no_text_is_refused_by_its_name() {
+    let rig = Rig::new().await;
+    let odd = rig.home.user_home().join(OsStr::from_bytes(b"odd-\xff"));
+    let plain = rig.home.user_home().join("plain");
+    rig.repo.git(&["clone", "-q", ".", &plain.to_string_lossy()]);
+    fs::rename(&plain, &odd).expect("both are ours");
+    // Over the API such a path can only be meant by a link.
+    std::os::unix::fs::symlink(&odd, &plain).expect("a link can be made");
+    let problem = refused(&rig, &plain).await;
+    assert_eq!(problem["code"], "not_utf8");
+    assert!(problem["title"].as_str().is_some_and(|title| title.contains("odd-\u{fffd}")), "{problem:#}");
+    assert!(!odd.join(".git/swarm").exists(), "nothing was made in it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

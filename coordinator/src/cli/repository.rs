@@ -1,13 +1,16 @@
 //! Which repository a command is about. Only found, never read: git's own questions are the server's.
 
 use std::{
+    ffi::OsStr,
     fs,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
 use super::{
     error::{CliError, Result},
     shell::Shell,
+    text,
 };
 
 /// A repository as the file system shows it.
@@ -43,15 +46,15 @@ fn common_dir(checkout: &Path) -> Option<PathBuf> {
     let git_dir = if kind.is_dir() {
         dot_git
     } else {
-        let text = fs::read_to_string(&dot_git).ok()?;
-        checkout.join(text.strip_prefix("gitdir:")?.trim())
+        let bytes = fs::read(&dot_git).ok()?;
+        checkout.join(OsStr::from_bytes(bytes.strip_prefix(b"gitdir:")?.trim_ascii()))
     };
     // A directory called .git that is no repository is passed over, as git does.
     if !git_dir.join("HEAD").exists() {
         return None;
     }
-    let common = match fs::read_to_string(git_dir.join("commondir")) {
-        Ok(text) => git_dir.join(text.trim()),
+    let common = match fs::read(git_dir.join("commondir")) {
+        Ok(bytes) => git_dir.join(OsStr::from_bytes(bytes.trim_ascii())),
         Err(_) => git_dir,
     };
     Some(fs::canonicalize(&common).unwrap_or(common))
@@ -72,7 +75,7 @@ pub(crate) fn around(shell: &Shell) -> Option<Repository> {
 
 /// The repository a command is about, or the error that says there is none.
 pub(crate) fn required(shell: &Shell) -> Result<Repository> {
-    around(shell).ok_or_else(|| {
+    let found = around(shell).ok_or_else(|| {
         let directory = directory(shell);
         let shown = shell.path(&directory);
         if directory.exists() {
@@ -83,7 +86,10 @@ pub(crate) fn required(shell: &Shell) -> Result<Repository> {
             CliError::new("not_a_repository", format!("{shown} does not exist"))
                 .hint("cd into a repository, or pass --repo PATH")
         }
-    })
+    })?;
+    text::utf8("the repository's path", &found.checkout)?;
+    text::utf8("the repository's path", &found.common)?;
+    Ok(found)
 }
 
 #[cfg(test)]

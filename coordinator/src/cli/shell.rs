@@ -26,6 +26,8 @@ pub(crate) const DESIGN_WIDTH: usize = 80;
 pub(crate) struct Surroundings {
     /// The environment, what of it is UTF-8.
     pub(crate) variables: BTreeMap<String, String>,
+    /// Our own variables whose value is not: they must not pass for ones that are not set.
+    pub(crate) unreadable: Vec<String>,
     /// The working directory.
     pub(crate) directory: PathBuf,
     /// The user's home.
@@ -39,10 +41,20 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     /// As they are.
     pub(crate) fn read() -> Self {
-        let variables: BTreeMap<String, String> = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
+        let mut variables = BTreeMap::new();
+        let mut unreadable = Vec::new();
+        for (name, value) in std::env::vars_os() {
+            let Ok(name) = name.into_string() else { continue };
+            match value.into_string() {
+                Ok(value) => drop(variables.insert(name, value)),
+                Err(value) if name.starts_with("SWARM_") => {
+                    unreadable.push(format!("{name}={}", value.to_string_lossy()));
+                }
+                Err(_) => {}
+            }
+        }
         Self {
+            unreadable,
             directory: std::env::current_dir().unwrap_or_default(),
             user_home: std::env::home_dir().unwrap_or_default(),
             program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("swarm")),
@@ -54,6 +66,18 @@ impl Surroundings {
     /// A variable that is set to something.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Paths go to the server, to workers and to models as text: one that is none is refused by its name
+    /// rather than confused with another, or with the default.
+    pub(crate) fn check_text(&self) -> Result<()> {
+        if let Some(variable) = self.unreadable.first() {
+            return Err(CliError::new("not_utf8", format!("{variable} is not valid UTF-8"))
+                .hint("give it a value that is, or unset it"));
+        }
+        text::utf8("$HOME", &self.user_home)?;
+        text::utf8("the home of swarm", self.home().root())?;
+        Ok(())
     }
 
     /// The home of swarm.

@@ -126,6 +126,7 @@ impl World {
         let (out, err) = (Captured::default(), Captured::default());
         let around = Surroundings {
             variables: self.variables.clone(),
+            unreadable: Vec::new(),
             directory: directory.to_owned(),
             user_home: self.directory.path().to_owned(),
             program: "/nonexistent/swarm".into(),

@@ -3,6 +3,8 @@
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
+use super::error::{CliError, Result};
+
 /// What stands where text was cut.
 const CUT: &str = "..";
 
@@ -155,6 +157,15 @@ pub(crate) fn wrap(text: &str, cells: usize) -> Vec<String> {
         }
     });
     lines
+}
+
+/// A path as text, or the error that names it.
+pub(crate) fn utf8<'a>(what: &str, path: &'a std::path::Path) -> Result<&'a str> {
+    path.to_str().ok_or_else(|| {
+        CliError::new("not_utf8", format!("{what} is not valid UTF-8: {}", path.display()))
+            .cause("paths are sent to the server and shown to models as text")
+            .hint("rename that directory, or work from a clone elsewhere")
+    })
 }
 
 /// A path as people write it: `~` for the home, made harmless.

@@ -167,6 +167,9 @@ impl From<SubmitError> for Fault {
                     .hint("cd into one, pass --repo PATH, or: git init")
             }
             SubmitError::Repository(other) => bad("unsupported_repository", error_chain(&other)),
+            SubmitError::NotUtf8 { .. } => {
+                bad("not_utf8", text).hint("rename that directory, or work from a clone elsewhere")
+            }
             SubmitError::Read(error) => bad("unsupported_repository", error_chain(&error)),
             SubmitError::Facts(_) => bad("unsupported_repository", text),
             SubmitError::Base { repo, spec, source, given } => base(&repo, &spec, &source, given),

@@ -1,6 +1,6 @@
 //! Bad input: one clear message with what to do, the right exit code, and nothing left behind.
 
-use std::{fs, net::TcpListener};
+use std::{ffi::OsStr, fs, net::TcpListener, os::unix::ffi::OsStrExt as _};
 
 use integration_tests::{ModelServer, Reply, SwarmHome, TestRepo, when};
 use serde_json::{Value, json};
@@ -42,6 +42,41 @@ async fn not_a_repository() {
     assert_error(nowhere, 2, "not_a_repository", &["/nowhere/at/all"]);
     shell.assert_untouched().await;
     assert!(!shell.home.path().exists(), "a home was made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_14_a_path_that_is_not_utf_8_is_refused_by_its_name_and_nothing_else_is_taken_for_it() {
+    let mut shell = Shell::new();
+    let plain = shell.home.user_home().join("plain");
+    shell.repo.git(&["clone", "-q", ".", &plain.to_string_lossy()]);
+    // Inside another repository, which must not be taken instead.
+    let odd = shell.repo.path().join(OsStr::from_bytes(b"odd-\xff"));
+    fs::rename(&plain, &odd).expect("both are ours");
+    let says = ["not valid UTF-8", "odd-\u{fffd}", "rename"];
+    assert_error(shell.home.run(&odd, &["run", "do it"]).await, 2, "not_utf8", &says);
+    let finished = shell.home.run(&odd, &["run", "--json", "do it"]).await.expect_code(2);
+    assert_error_line(&finished, "not_utf8");
+    // A worktree at a usual path, whose `.git` file leads there.
+    let linked = shell.home.user_home().join("linked");
+    let add = ["-C", ".", "worktree", "add", "-q", "--detach", &linked.to_string_lossy()];
+    let status = std::process::Command::new("git").args(add).current_dir(&odd).status();
+    assert!(status.expect("git can be started").success());
+    assert_error(shell.home.run(&linked, &["run", "do it"]).await, 2, "not_utf8", &says);
+    assert!(!shell.home.path().exists(), "a home was made");
+
+    let strange = shell.home.user_home().join(OsStr::from_bytes(b"home-\xff"));
+    fs::create_dir(&strange).expect("it is ours");
+    shell.home.set("SWARM_HOME", &strange);
+    for arguments in [&["run", "do it"][..], &["ps"], &["serve"]] {
+        let finished = shell.home.run(shell.repo.path(), arguments).await;
+        assert_error(finished, 2, "not_utf8", &["SWARM_HOME", "home-\u{fffd}"]);
+    }
+    shell.home.unset("SWARM_HOME");
+    assert!(!shell.home.user_home().join(".swarm").exists(), "the default was not taken instead");
+    shell.home.set("HOME", &strange);
+    assert_error(shell.run(&["run", "do it"]).await, 2, "not_utf8", &["$HOME", "home-\u{fffd}"]);
+    assert_eq!(fs::read_dir(&strange).expect("it is there").count(), 0);
+    assert!(shell.model.requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
