@@ -1,7 +1,7 @@
 //! Review of branches: diff, merge, discard, restore, clean-up. Works on git by the worktree manager and
 //! tells the session what became of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use swarm_protocol::{
     Timestamp, WorkerId,
@@ -412,6 +412,11 @@ pub(crate) async fn snapshots(
 /// Removes what no session needs; unmerged work only when forced, and then into the recycle bin.
 pub(crate) async fn gc(shared: &Arc<Shared>, body: GcBody) -> Result<GcView, ReviewError> {
     let mut view = GcView::default();
+    // Workers of any session that is there may still begin at its base.
+    let mut needed = BTreeSet::new();
+    for handle in shared.sessions.all() {
+        needed.extend(CommitId::parse(&handle.read(|model| model.spec.base.clone()).await?));
+    }
     for handle in shared.sessions.all() {
         let found = handle
             .read(|model| {
@@ -484,19 +489,21 @@ pub(crate) async fn gc(shared: &Arc<Shared>, body: GcBody) -> Result<GcView, Rev
             }
         }
         if !body.dry_run {
-            sweep(&manager, &mut view).await?;
+            sweep(&manager, &needed, &mut view).await?;
         }
     }
     Ok(view)
 }
 
 /// What crashes and age left behind.
-async fn sweep(manager: &Manager, view: &mut GcView) -> Result<(), ReviewError> {
+async fn sweep(manager: &Manager, needed: &BTreeSet<CommitId>, view: &mut GcView) -> Result<(), ReviewError> {
     let report = manager.reconcile().await.map_err(git)?;
     view.removed.extend(report.removed.iter().map(|swept| format!("leftover {}", swept.path)));
     view.freed_bytes += report.bytes;
     let days = |n: u64| Duration::from_secs(n * 24 * 60 * 60);
     let emptied = manager.empty_bin(days(u64::from(BIN_DAYS))).await.map_err(git)?;
     view.removed.extend(emptied.iter().map(|entry| format!("recycle bin: {}", entry.branch)));
+    let carried = manager.expire_carried(needed, days(u64::from(BIN_DAYS))).await.map_err(git)?;
+    view.removed.extend(carried.iter().map(|commit| format!("carried changes: {}", commit.short())));
     Ok(())
 }

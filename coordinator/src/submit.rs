@@ -30,6 +30,10 @@ use crate::{
     sessions,
 };
 
+mod carry;
+
+pub(crate) use carry::CarryError;
+
 /// A prompt longer than this is surely a mistake, in bytes.
 const PROMPT_BYTES: usize = 1024 * 1024;
 
@@ -72,6 +76,9 @@ pub(crate) enum SubmitError {
     /// It could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The uncommitted changes cannot come along.
+    #[error(transparent)]
+    Carry(#[from] CarryError),
     /// It could not be looked at.
     #[error("cannot look at the repository: {0}")]
     Facts(String),
@@ -260,6 +267,7 @@ fn check_words(task: &CreateTask) -> Result<(), SubmitError> {
         let given = [
             ("repo", task.repo.is_some()),
             ("base", task.base.is_some()),
+            ("carry", task.carry),
             ("model", task.model.is_some()),
             ("permission_mode", task.permission_mode.is_some()),
             ("max_workers", task.max_workers.is_some()),
@@ -442,6 +450,7 @@ async fn specify(
         .facts()
         .await
         .map_err(|error| SubmitError::Facts(crate::session::actor::error_chain(&error)))?;
+    carry::check(task, &facts)?;
     let checkout = repository.root().to_owned();
     let spec_text = task.base.clone().unwrap_or_else(|| "HEAD".to_owned());
     let base = repository.resolve_base(&spec_text).await.map_err(|error| SubmitError::Base {
@@ -454,7 +463,8 @@ async fn specify(
         settings_of(&shared.home, &source.user_home, Some(&checkout), &source.env, &source.flags)?;
     let (models, keys) = models(&config, &source)?;
     let permission_mode = permission_mode(&config, &claude)?;
-    let mut notices = notices(&facts, &base, &wants, &trust, &claude);
+    let carried = carry::take(&repository, task, &facts, &base.commit).await?;
+    let mut notices = notices(&facts, &base, carried.as_ref(), &wants, &trust, &claude);
     let untrusted = notices.iter().filter(|notice| notice.starts_with("not trusted")).cloned().collect();
     if let Some(distance) = &base.to_origin
         && (distance.ahead > 0 || distance.behind > 0)
@@ -473,8 +483,11 @@ async fn specify(
     let mut spec = SessionSpec {
         repo: checkout,
         repo_key: repository.directory_name().to_owned(),
-        base: base.commit.to_string(),
-        base_name: task.base.clone().unwrap_or(base_name),
+        base_name: match &carried {
+            Some(_) => format!("{base_name} with uncommitted changes"),
+            None => task.base.clone().unwrap_or(base_name),
+        },
+        base: carried.map_or(base.commit, |carried| carried.commit).to_string(),
         target_branch,
         title: title_of(&task.prompt),
         models,
@@ -516,14 +529,17 @@ fn joined(commands: &[String]) -> Option<String> {
 fn notices(
     facts: &worktree_manager::Facts,
     base: &worktree_manager::ResolvedBase,
+    carried: Option<&carry::Carried>,
     wants: &RepositoryWants,
     trust: &Trust,
     claude: &ClaudeSettings,
 ) -> Vec<String> {
     let mut notices = Vec::new();
-    if !facts.dirty.is_empty() {
+    if let Some(carried) = carried {
+        notices.extend(carried.notices.iter().cloned());
+    } else if !facts.dirty.is_empty() {
         notices.push(format!(
-            "{} changed files in your checkout are not part of it: workers start from commit {}",
+            "{} changed files in your checkout are not part of it: workers start from commit {} (--carry takes them along)",
             facts.dirty.len(),
             base.commit.short()
         ));

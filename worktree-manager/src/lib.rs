@@ -15,6 +15,7 @@
 //! count as conflicts.
 
 mod beneath;
+mod carried;
 mod commit;
 mod diff;
 mod discard;
@@ -42,6 +43,7 @@ mod tree;
 mod types;
 mod unfinished;
 
+pub use carried::{CarriedError, DirtyBase};
 pub use commit::{CommitError, CommitOutcome, CommitRequest, Identity};
 pub use diff::{CommitInfo, Commits, Diff, DiffError};
 pub use discard::{DiscardError, Discarded, RestoreSnapshotError, Restored};
@@ -71,8 +73,8 @@ pub use repository::{
     Unsupported,
 };
 pub use snapshot::{
-    DEFAULT_FILE_LIMIT_BYTES, DirtyBase, RestoreError, Retention, SkipReason, Skipped, Snapshot,
-    SnapshotError, SnapshotInfo,
+    DEFAULT_FILE_LIMIT_BYTES, RestoreError, Retention, SkipReason, Skipped, Snapshot, SnapshotError,
+    SnapshotInfo,
 };
 pub use submodule::{SubmoduleFill, SubmoduleState};
 pub use types::{CommitId, DiffStat, InvalidCommitId, RepoPath};

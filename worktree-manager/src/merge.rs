@@ -178,11 +178,17 @@ impl Manager {
             return Ok(MergeOutcome::AlreadyMerged { at: from });
         }
         let forward = base == from;
-        let to = match request.strategy {
-            Strategy::FastForwardOrMerge | Strategy::Rebase if forward => Ok(tip),
-            Strategy::FastForwardOrMerge | Strategy::MergeCommit => self.merged(request, &from, &tip).await?,
-            Strategy::Squash => self.squashed(request, &from, &tip).await?,
-            Strategy::Rebase => self.rebased(&from, &tip).await?,
+        let to = if let Some(carried) = repository.carried(&tip, &from).await? {
+            self.without_carried(request, &from, &tip, &carried).await?
+        } else {
+            match request.strategy {
+                Strategy::FastForwardOrMerge | Strategy::Rebase if forward => Ok(tip),
+                Strategy::FastForwardOrMerge | Strategy::MergeCommit => {
+                    self.merged(request, &from, &tip).await?
+                }
+                Strategy::Squash => self.squashed(request, &from, &from, &tip, None).await?,
+                Strategy::Rebase => self.rebased(&from, &from, &tip).await?,
+            }
         };
         let to = match to {
             Ok(to) => to,
@@ -225,7 +231,8 @@ impl Manager {
             return Ok(Some(MergeProof::Ancestry));
         }
         let tree = self.tree_of(&target).await?;
-        Ok(match self.trial(None, &target, &tip).await? {
+        let carried = repository.carried(&tip, &target).await?;
+        Ok(match self.trial(carried.as_ref(), &target, &tip).await? {
             Trial::Clean(merged) if merged == tree => Some(MergeProof::TreeEquality),
             Trial::Clean(_) | Trial::Conflict(_) => None,
         })
@@ -315,20 +322,59 @@ impl Manager {
         Ok(Ok(self.commit(&tree, &[from, tip], message.as_bytes(), &by, None).await?))
     }
 
-    async fn squashed(
+    /// What the branch changed since `carried`, on top of `from`: the carried changes are no part of it, neither
+    /// as files nor as an ancestor. The result has the tree of one three-way merge from there, whatever its
+    /// form; commits that do not add up to it (merges of the branch, say) become one.
+    async fn without_carried(
         &self,
         request: &MergeRequest,
         from: &CommitId,
         tip: &CommitId,
+        carried: &CommitId,
     ) -> Result<Result<CommitId, Vec<ConflictFile>>, MergeError> {
-        let tree = match self.trial(None, from, tip).await? {
+        let tree = match self.trial(Some(carried), from, tip).await? {
+            Trial::Clean(tree) => tree,
+            Trial::Conflict(files) => return Ok(Err(files)),
+        };
+        let in_parts = match request.strategy {
+            Strategy::Squash => None,
+            Strategy::FastForwardOrMerge | Strategy::MergeCommit | Strategy::Rebase => {
+                self.rebased(from, carried, tip).await?.ok()
+            }
+        };
+        let to = match in_parts {
+            Some(onto) if self.tree_of(&onto).await? == tree => onto,
+            _ => match self.squashed(request, from, carried, tip, Some(carried)).await? {
+                Ok(one) => one,
+                Err(files) => return Ok(Err(files)),
+            },
+        };
+        if request.strategy != Strategy::MergeCommit || to == *from {
+            return Ok(Ok(to));
+        }
+        let default = format!("Merge branch '{}' into {}", request.branch, request.into);
+        let message = request.message.as_deref().unwrap_or(&default);
+        let by = self.merger().await?;
+        Ok(Ok(self.commit(&tree, &[from, &to], message.as_bytes(), &by, None).await?))
+    }
+
+    /// One commit on `from` with all that the branch has; `since` is where its own commits begin.
+    async fn squashed(
+        &self,
+        request: &MergeRequest,
+        from: &CommitId,
+        since: &CommitId,
+        tip: &CommitId,
+        base: Option<&CommitId>,
+    ) -> Result<Result<CommitId, Vec<ConflictFile>>, MergeError> {
+        let tree = match self.trial(base, from, tip).await? {
             Trial::Clean(tree) => tree,
             Trial::Conflict(files) => return Ok(Err(files)),
         };
         if tree == self.tree_of(from).await? {
             return Ok(Ok(from.clone()));
         }
-        let commits = self.repository().commits(from, tip).await?;
+        let commits = self.repository().commits(since, tip).await?;
         let mut default = format!("Squash branch '{}'\n\n", request.branch);
         for commit in commits.listed.iter().rev() {
             default.push_str(&format!("* {}\n", commit.subject));
@@ -338,17 +384,19 @@ impl Manager {
         Ok(Ok(self.commit(&tree, &[from], message.as_bytes(), &by, None).await?))
     }
 
-    /// Makes the commits of `tip` again on top of `from`; merge commits and commits that become
+    /// Makes the commits of `tip` that are not below `since` again on top of `from`; merge commits and commits that become
     /// empty are left out, as `git rebase` does.
     async fn rebased(
         &self,
         from: &CommitId,
+        since: &CommitId,
         tip: &CommitId,
     ) -> Result<Result<CommitId, Vec<ConflictFile>>, MergeError> {
-        let range = format!("{from}..{tip}");
         let list = self
             .repository()
-            .read_common(["rev-list", "--reverse", "--topo-order", "--no-merges", &range])
+            .read_common(["rev-list", "--reverse", "--topo-order", "--no-merges", tip.as_str(), "--not"])
+            .arg(from.as_str())
+            .arg(since.as_str())
             .ok()
             .await?;
         let list = String::from_utf8_lossy(&list).into_owned();

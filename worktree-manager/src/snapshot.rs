@@ -35,6 +35,16 @@ pub enum SkipReason {
     Unreadable,
 }
 
+impl std::fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooLarge { bytes } => write!(f, "{bytes} bytes, more than is taken"),
+            Self::NestedRepository => f.write_str("a git repository of its own"),
+            Self::Unreadable => f.write_str("it cannot be read"),
+        }
+    }
+}
+
 /// A changed file that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
@@ -149,33 +159,6 @@ pub(crate) fn indexes_dir(common_dir: &Path) -> PathBuf {
 /// Those of one tree, so that what a killed process left can be told from what is in use.
 pub(crate) fn indexes_of(common_dir: &Path, git_dir: &Path) -> PathBuf {
     indexes_dir(common_dir).join(git_dir.file_name().unwrap_or_default())
-}
-
-/// The state of a person's working tree as a commit that workers can start from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DirtyBase {
-    /// On top of HEAD, kept by `refs/swarm/bases/<id>`.
-    pub commit: CommitId,
-    /// Changed files that are not in it.
-    pub skipped: Vec<Skipped>,
-}
-
-impl crate::repository::Repository {
-    /// Stores what is changed and untracked where the person stands, without touching index or
-    /// files, as a base for workers.
-    ///
-    /// # Errors
-    /// [`SnapshotError`].
-    pub async fn snapshot_dirty(&self) -> Result<DirtyBase, SnapshotError> {
-        let tree = self.tree().await?;
-        let capture = capture(&tree, Some(DEFAULT_FILE_LIMIT_BYTES)).await?;
-        let message = "uncommitted changes at submit\n";
-        let head = capture.head.as_str();
-        let commit = commit_tree(&tree, &capture.work, &[head], message).await?;
-        let name = format!("refs/swarm/bases/{commit}");
-        tree.write(["update-ref", &name, commit.as_str()]).ok().await?;
-        Ok(DirtyBase { commit, skipped: capture.skipped })
-    }
 }
 
 /// The whole state of a tree as objects.

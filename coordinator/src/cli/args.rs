@@ -167,6 +167,9 @@ pub(crate) struct RunArgs {
     /// The commit workers start from, instead of HEAD
     #[arg(long, value_name = "COMMIT")]
     pub(crate) base: Option<String>,
+    /// Let workers start from your uncommitted changes too; your checkout stays as it is
+    #[arg(long, conflicts_with = "base")]
+    pub(crate) carry: bool,
     /// Workers at once
     #[arg(long, value_name = "N")]
     pub(crate) max_workers: Option<String>,

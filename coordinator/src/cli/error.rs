@@ -126,6 +126,7 @@ pub(crate) fn exit_code(code: &str) -> u8 {
         "usage"
         | "not_available"
         | "not_a_repository"
+        | "cannot_carry"
         | "not_utf8"
         | "no_commit"
         | "bad_base"

@@ -167,6 +167,7 @@ impl From<SubmitError> for Fault {
                     .hint("cd into one, pass --repo PATH, or: git init")
             }
             SubmitError::Repository(other) => bad("unsupported_repository", error_chain(&other)),
+            SubmitError::Carry(_) => bad("cannot_carry", text),
             SubmitError::NotUtf8 { .. } => {
                 bad("not_utf8", text).hint("rename that directory, or work from a clone elsewhere")
             }

@@ -30,6 +30,9 @@ pub struct CreateTask {
     /// The commit workers start from; HEAD when absent.
     #[serde(default)]
     pub base: Option<String>,
+    /// Workers start from a snapshot of the uncommitted changes on top of HEAD; a merge leaves them out.
+    #[serde(default)]
+    pub carry: bool,
     /// `provider/name` or `demo`; the configured one when absent.
     #[serde(default)]
     pub model: Option<String>,

@@ -49,6 +49,7 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
         repo: Some(repository.checkout.to_string_lossy().into_owned()),
         session_id: None,
         base: args.base.clone(),
+        carry: args.carry,
         model: args.model.clone(),
         permission_mode: args.permission_mode,
         unattended: args.unattended || shell.is_json() && !shell.around.stdin_is_terminal,
