@@ -447,6 +447,24 @@ async fn case_17_a_link_into_the_main_checkout_goes_and_what_it_leads_to_stays()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn case_17_a_worker_is_told_of_links_into_the_main_checkout_and_its_end_takes_the_link_alone() {
+    let repo = TestRepo::with_files(&[(".gitignore", "node_modules\n")]);
+    repo.write("node_modules/dep/index.js", "module.exports = 1\n");
+    let modules = repo.path().join("node_modules");
+    let setup = format!("setup = {}\n", json!(format!("ln -s '{}' node_modules", modules.display())));
+    let rig = Rig::of(repo, &setup).await;
+    rig.coordinator(Reply::call("Agent", reporter("linked")));
+    rig.model.agent(&prompt("linked"), [Reply::say("Looked.")]);
+    let task = rig.submit().await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let told = rig.model.requests_of(&prompt("linked"))[0].messages[0].text();
+    assert!(told.contains(&format!("node_modules -> {}", modules.display())), "{told}");
+    assert!(told.contains("may resolve to the files there instead of yours"), "{told}");
+    assert!(rig.home.worktrees().is_empty(), "it changed nothing, so its worktree went");
+    assert_eq!(rig.repo.read("node_modules/dep/index.js"), "module.exports = 1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn case_20_work_that_is_nowhere_else_is_kept_with_the_reason_and_comes_back_from_the_bin() {
     let rig = Rig::new().await;
     one_writer(&rig, "alpha", "new.txt");

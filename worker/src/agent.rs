@@ -35,6 +35,7 @@ use crate::{
 mod commands;
 mod ending;
 mod hidden;
+mod links;
 mod mailbox;
 mod opening;
 mod parts;
@@ -307,9 +308,13 @@ impl Agent {
             let notes = launch.notes.join("\n");
             parts.mailbox.push_first(harness(format!("<system-reminder>\n{notes}\n</system-reminder>")));
         }
+        let links = links::warning(&launch.spec.worktree, &launch.checkout).await;
         if !facts.has_prompt {
-            parts.mailbox.push_first(opening::first_message(launch, parts).await);
+            parts.mailbox.push_first(opening::first_message(launch, parts, links).await);
         } else if facts.starts <= 1 && launch.restarts == 0 {
+            if let Some(links) = links {
+                parts.mailbox.push_first(harness(format!("<system-reminder>\n{links}\n</system-reminder>")));
+            }
             // A later run was started for a message, which comes as a command.
             self.activity("waiting for its message");
             tokio::select! {

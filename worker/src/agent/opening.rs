@@ -33,7 +33,7 @@ pub(crate) fn system_prompt(launch: &WorkerLaunch) -> String {
 }
 
 /// Surroundings, memory, and the prompt as the last block.
-pub(crate) async fn first_message(launch: &WorkerLaunch, parts: &Parts) -> Incoming {
+pub(crate) async fn first_message(launch: &WorkerLaunch, parts: &Parts, links: Option<String>) -> Incoming {
     let memory = parts.memory.lock().unwrap_or_else(PoisonError::into_inner).reminder();
     let status = match &parts.tree {
         Some(tree) => tree.status().await.map(|(_, status)| status).unwrap_or_default(),
@@ -60,15 +60,15 @@ pub(crate) async fn first_message(launch: &WorkerLaunch, parts: &Parts) -> Incom
         confinement: &confinement,
     };
     let mut content: Vec<Block> = agent_host::first_message(&info).into_iter().map(Block::text).collect();
-    if let Some(more) = more(launch) {
+    if let Some(more) = more(launch, links) {
         content.push(Block::text(more));
     }
     content.push(Block::text(launch.spec.prompt.clone()));
     Incoming { content, origin: Origin::Prompt, commands: Vec::new() }
 }
 
-fn more(launch: &WorkerLaunch) -> Option<String> {
-    let mut lines = Vec::new();
+fn more(launch: &WorkerLaunch, links: Option<String>) -> Option<String> {
+    let mut lines = Vec::from_iter(links);
     if let Some(check) = launch.check.as_ref().filter(|_| may_change(launch)) {
         lines.push(format!("The project's check; run it before you end: `{check}`"));
     }
