@@ -18,6 +18,7 @@ mod opening;
 mod overview;
 mod prefix_store;
 mod projections;
+mod repositories;
 mod review;
 mod serve;
 pub mod server;

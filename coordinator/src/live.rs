@@ -9,6 +9,8 @@ use swarm_protocol::{PermissionRequestId, Seq, SessionId, Timestamp, WorkerId, f
 pub(crate) struct LiveState {
     /// What it does, in words.
     pub(crate) activity: String,
+    /// What the server waits for on its behalf, such as a lock; also before and after its run.
+    pub(crate) waits: Option<String>,
     /// Tokens in its window.
     pub(crate) context_tokens: Option<u64>,
     /// Its effective window.
@@ -41,6 +43,19 @@ impl LiveTable {
             | Live::ToolProgress { .. }
             | Live::ToolEnded { .. }
             | Live::Waiting { .. } => {}
+        }
+    }
+
+    /// The server waits for something on a worker's behalf, or does no more.
+    pub(crate) fn note_wait(&self, worker_id: &WorkerId, waits: Option<String>) {
+        let Ok(mut table) = self.workers.lock() else { return };
+        match waits {
+            Some(waits) => table.entry(worker_id.clone()).or_default().waits = Some(waits),
+            None => {
+                if let Some(state) = table.get_mut(worker_id) {
+                    state.waits = None;
+                }
+            }
         }
     }
 

@@ -16,10 +16,11 @@ use swarm_protocol::{
 };
 use worktree_manager::{
     AgentId, BranchName, CommitId, DiscardError, Force, KeepReason, LandingRefusal, Manager, MergeOutcome,
-    MergeRequest, Repository, Strategy,
+    MergeRequest, Strategy,
 };
 
 use crate::{
+    repositories,
     server::Shared,
     session::{
         Order, OrderError, SessionHandle,
@@ -84,7 +85,11 @@ struct Subject {
     worktree_exists: bool,
 }
 
-async fn subject(shared: &Shared, handle: &SessionHandle, id: &WorkerId) -> Result<Subject, ReviewError> {
+async fn subject(
+    shared: &Arc<Shared>,
+    handle: &SessionHandle,
+    id: &WorkerId,
+) -> Result<Subject, ReviewError> {
     struct Known {
         branch: Option<String>,
         base: String,
@@ -115,14 +120,14 @@ async fn subject(shared: &Shared, handle: &SessionHandle, id: &WorkerId) -> Resu
     let known = handle.read(read).await?.ok_or_else(|| {
         ReviewError::Order(OrderError::UnknownWorker { name: id.to_string(), known: Vec::new() })
     })?;
-    let repository = Repository::open(&known.repo).await.map_err(git)?;
+    let repository = repositories::open(shared, &known.repo).await.map_err(git)?;
     Ok(Subject {
         id: id.clone(),
         agent: AgentId::parse(id.as_str()).map_err(git)?,
         branch: known.branch.map(|name| BranchName::parse(&name)).transpose().map_err(git)?,
         base: CommitId::parse(&known.base).map_err(git)?,
         target: known.target,
-        manager: Manager::new(repository, &known.root),
+        manager: repositories::manager(shared, handle.id, id, repository, &known.root),
         ended: known.ended,
         discarded: known.discarded,
         isolated: known.isolated,
@@ -153,7 +158,7 @@ impl Subject {
 
 /// The branch against its base.
 pub(crate) async fn diff(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     handle: &SessionHandle,
     id: &WorkerId,
     stat_only: bool,
@@ -228,7 +233,10 @@ pub(crate) async fn merge(
         },
         message: None,
     };
-    let outcome = subject.manager.merge(&request, None).await.map_err(git)?;
+    let outcome = subject.manager.merge(&request, None).await;
+    // What it waited for is past.
+    shared.live.note_wait(id, None);
+    let outcome = outcome.map_err(git)?;
     let into = into.to_string();
     Ok(match outcome {
         MergeOutcome::Merged { from, to, stat } => {
@@ -290,7 +298,7 @@ pub(crate) async fn merge(
 
 /// Takes a branch and its worktree away, into the recycle bin.
 pub(crate) async fn discard(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     handle: &SessionHandle,
     id: &WorkerId,
     force: Force,
@@ -298,7 +306,9 @@ pub(crate) async fn discard(
     let subject = subject(shared, handle, id).await?;
     subject.must_have_ended()?;
     subject.live_branch().await?;
-    let discarded = subject.manager.discard(&subject.agent, force).await.map_err(|error| match error {
+    let discarded = subject.manager.discard(&subject.agent, force).await;
+    shared.live.note_wait(id, None);
+    let discarded = discarded.map_err(|error| match error {
         DiscardError::Kept { reasons, .. } => ReviewError::Kept {
             id: id.clone(),
             why: joined(&reasons),
@@ -328,7 +338,7 @@ fn joined(reasons: &[KeepReason]) -> String {
 
 /// Brings a discarded branch back, or puts a worktree back to a snapshot.
 pub(crate) async fn restore(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     handle: &SessionHandle,
     id: &WorkerId,
     body: RestoreBody,
@@ -393,7 +403,7 @@ async fn bring_back(handle: &SessionHandle, subject: &Subject) -> Result<Restore
 
 /// The snapshots of a worker, newest last.
 pub(crate) async fn snapshots(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     handle: &SessionHandle,
     id: &WorkerId,
 ) -> Result<Vec<SnapshotView>, ReviewError> {
@@ -437,7 +447,7 @@ pub(crate) async fn gc(shared: &Arc<Shared>, body: GcBody) -> Result<GcView, Rev
             })
             .await?;
         let (repo, root, target, workers) = found;
-        let Ok(repository) = Repository::open(&repo).await else {
+        let Ok(repository) = repositories::open(shared, &repo).await else {
             view.kept.push(format!("{}: the repository is gone", repo.display()));
             continue;
         };

@@ -502,6 +502,7 @@ async fn specify(
             sandbox_auto_allow: config.sandbox_auto_allow,
             sandbox_required: config.sandbox_required,
             sandbox_network: config.sandbox_network,
+            git_lock_wait_ms: millis(shared.settings.git_lock_wait),
         },
         worker_restarts: config.worker_restarts,
         notification_window_ms: millis(config.notification_window),

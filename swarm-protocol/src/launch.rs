@@ -191,6 +191,14 @@ pub struct AgentLimits {
     pub sandbox_required: u8,
     /// Whether commands have a network.
     pub sandbox_network: bool,
+    /// How long a git lock of another program is waited for, in milliseconds.
+    #[serde(default = "git_lock_wait_ms")]
+    pub git_lock_wait_ms: u64,
+}
+
+/// The wait of sessions that were opened before there was a setting.
+fn git_lock_wait_ms() -> u64 {
+    30_000
 }
 
 /// The file that starts a run of a worker.

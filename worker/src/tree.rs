@@ -4,8 +4,8 @@
 use swarm_protocol::launch::WorkerLaunch;
 use tokio::sync::Mutex;
 use worktree_manager::{
-    Advance, AgentId, Assignment, BranchName, CommitId, CommitOutcome, CommitRequest, Identity, OwnWorktree,
-    Snapshot,
+    Advance, AgentId, Assignment, BranchName, CommitId, CommitOutcome, CommitRequest, GitConfig, Identity,
+    LockPatience, OwnWorktree, Progress, Snapshot,
 };
 
 /// The worktree of an agent.
@@ -30,11 +30,11 @@ pub struct FinalCommit {
 }
 
 impl Tree {
-    /// Takes ownership of the launch's worktree; none when it has none.
+    /// Takes ownership of the launch's worktree; none when it has none. `progress` hears of long waits.
     ///
     /// # Errors
     /// It is no worktree any more, or another process owns it.
-    pub async fn open(launch: &WorkerLaunch) -> anyhow::Result<Option<Self>> {
+    pub async fn open(launch: &WorkerLaunch, progress: Progress) -> anyhow::Result<Option<Self>> {
         let (Some(branch), Some(git_dir)) = (&launch.spec.branch, &launch.worktree_git_dir) else {
             return Ok(None);
         };
@@ -45,7 +45,12 @@ impl Tree {
             common_dir: launch.git_common_dir.clone(),
             git_dir: git_dir.clone(),
         };
-        let tree = OwnWorktree::open(&launch.spec.worktree, assignment).await?;
+        let limit = std::time::Duration::from_millis(launch.limits.git_lock_wait_ms);
+        let config = GitConfig {
+            lock_patience: LockPatience { limit, ..LockPatience::default() },
+            ..GitConfig::default()
+        };
+        let tree = OwnWorktree::open_with(&launch.spec.worktree, assignment, config, progress).await?;
         Ok(Some(Self(Mutex::new(Held { tree, kept: None }))))
     }
 

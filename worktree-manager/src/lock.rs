@@ -31,6 +31,26 @@ pub enum ProgressEvent {
     TookOver { path: PathBuf, from: ProcessStamp },
 }
 
+impl std::fmt::Display for ProgressEvent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::WaitingForLock { path, holder, age } => write!(
+                f,
+                "waiting for git lock {} (held by {}, {})",
+                path.display(),
+                holder.as_deref().unwrap_or("an unknown program"),
+                age_text(*age)
+            ),
+            Self::WaitingForRegistration { .. } => {
+                f.write_str("waiting for another swarm process that makes a worktree in this repository")
+            }
+            Self::TookOver { path, from } => {
+                write!(f, "took over {} from process {}, which is gone", path.display(), from.pid)
+            }
+        }
+    }
+}
+
 /// Ignores all news.
 pub fn silent() -> Progress {
     Arc::new(|_| {})

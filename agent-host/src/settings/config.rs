@@ -79,6 +79,8 @@ pub struct Config {
     pub worktree_root: Option<PathBuf>,
     pub worktree_branch_prefix: String,
     pub worktree_port_base: u16,
+    /// How long a lock file of another program is waited for.
+    pub git_lock_wait: Duration,
     pub setup: Vec<String>,
     pub check: Vec<String>,
     /// 0 takes a free port.
@@ -198,6 +200,7 @@ impl Config {
             worktree_root: text("worktree.root").map(PathBuf::from),
             worktree_branch_prefix: text("worktree.branch_prefix").unwrap_or_default(),
             worktree_port_base: port("worktree.port_base"),
+            git_lock_wait: duration("git.lock_wait"),
             setup: commands("setup"),
             check: commands("check"),
             server_port: port("server.port"),

@@ -86,6 +86,7 @@ pub(crate) const KEYS: [Key; 27] = [
     gated("worktree.root", Kind::Directory, "", "\"~/worktrees\""),
     key("worktree.branch_prefix", Kind::BranchPrefix, "\"swarm\"", "\"swarm\""),
     server("worktree.port_base", number(1_024, 60_000), "41000", "42000"),
+    server("git.lock_wait", up_to(60 * 60), "\"30s\"", "\"10s\""),
     gated("setup", Kind::Commands, "[]", "[\"npm ci\"]"),
     gated("check", Kind::Commands, "[]", "[\"cargo test\"]"),
     server("server.port", number(0, 65_535), "0", "8080"),

@@ -42,6 +42,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
             permission_timeout_ms: 600_000,
             background_grace_ms: 600_000,
             max_tool_concurrency: 10,
+            git_lock_wait_ms: 30_000,
             sandbox_auto_allow: true,
             sandbox_required: 0,
             sandbox_network: false,

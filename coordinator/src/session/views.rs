@@ -40,6 +40,7 @@ pub(crate) fn worker_view(
     };
     let doubts: Vec<Doubt> = ended_outcome.map(|outcome| outcome.doubts.clone()).unwrap_or_default();
     let activity = match (worker.status, live) {
+        (_, Some(LiveState { waits: Some(waits), .. })) => waits.clone(),
         (WorkerStatus::Running | WorkerStatus::Starting, Some(live)) => live.activity.clone(),
         _ => String::new(),
     };

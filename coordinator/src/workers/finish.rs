@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use swarm_protocol::{
-    RunNumber, WorkerId,
+    RunNumber, SessionId, WorkerId,
     launch::{Isolation, WorkerSpec},
     notification::{CheckResult, FileChange, Outcome},
     process::ExitFile,
@@ -12,8 +12,8 @@ use swarm_protocol::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use worktree_manager::{
-    AgentId, BranchName, CommitId, CommitOutcome, CommitRequest, Fingerprint, Identity, Manager, OwnWorktree,
-    Removal, Repository,
+    AgentId, BranchName, CommitId, CommitOutcome, CommitRequest, Fingerprint, GitConfig, Identity, Manager,
+    OwnWorktree, Progress, Removal, Repository,
 };
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
     run,
 };
 use crate::{
+    repositories,
     server::Shared,
     session::{Order, SessionHandle, actor::error_chain, model::SessionModel},
 };
@@ -75,7 +76,8 @@ pub(crate) fn start(shared: Arc<Shared>, plan: FinishPlan, handle: SessionHandle
         let run = plan.run;
         let temp = shared.home.worker_temp(&worker_id);
         let fallback = unknown(&plan);
-        let establishing = AbortOnDropHandle::new(tokio::spawn(establish(plan)));
+        let establishing = establish(shared.clone(), handle.id, plan);
+        let establishing = AbortOnDropHandle::new(tokio::spawn(establishing));
         // A panic of ours must not keep an end from its coordinator: it is reported with what is known.
         let finished = establishing.await.unwrap_or_else(|error| {
             tracing::error!(worker.id = %worker_id, %error, "an outcome could not be established");
@@ -114,7 +116,7 @@ fn unknown(plan: &FinishPlan) -> FinishedRun {
     FinishedRun { outcome, worktree_exists: true, branch_exists: true }
 }
 
-async fn establish(plan: FinishPlan) -> FinishedRun {
+async fn establish(shared: Arc<Shared>, session: SessionId, plan: FinishPlan) -> FinishedRun {
     let FinishPlan { spec, run: _, restarts, end, exit, repo, worktree_root, run_dir, check } = plan;
     // After a restart of the server the keeper's file is the source.
     let exit = exit.or_else(|| {
@@ -123,12 +125,15 @@ async fn establish(plan: FinishPlan) -> FinishedRun {
     let mut git = GitFacts::default();
     let mut worktree_exists = false;
     let mut branch_exists = false;
-    match Repository::open(&repo).await {
+    match repositories::open(&shared, &repo).await {
         Ok(repository) => {
             git.foreign_changes = foreign_changes(&repository, &run_dir).await;
             if spec.isolation != Isolation::None {
-                let manager = Manager::new(repository, &worktree_root);
-                (worktree_exists, branch_exists) = look(&manager, &spec, &mut git).await;
+                let manager = repositories::manager(&shared, session, &spec.id, repository, &worktree_root);
+                let progress = repositories::progress(&shared, session, &spec.id);
+                let config = repositories::git_config(shared.settings.git_lock_wait);
+                let leftovers = (config, progress);
+                (worktree_exists, branch_exists) = look(&manager, &spec, leftovers, &mut git).await;
             }
         }
         Err(error) => git.notes.push(format!("the repository could not be opened: {}", error_chain(&error))),
@@ -149,7 +154,12 @@ async fn establish(plan: FinishPlan) -> FinishedRun {
 }
 
 /// Commits what a dead process left, gathers git's side, removes what is unchanged.
-async fn look(manager: &Manager, spec: &WorkerSpec, git: &mut GitFacts) -> (bool, bool) {
+async fn look(
+    manager: &Manager,
+    spec: &WorkerSpec,
+    with: (GitConfig, Progress),
+    git: &mut GitFacts,
+) -> (bool, bool) {
     let agent = match AgentId::parse(spec.id.as_str()) {
         Ok(agent) => agent,
         Err(error) => {
@@ -159,7 +169,7 @@ async fn look(manager: &Manager, spec: &WorkerSpec, git: &mut GitFacts) -> (bool
     };
     match manager.find(&agent) {
         Ok(Some(worktree)) => {
-            if let Err(problem) = commit_leftovers(manager, &worktree, spec).await {
+            if let Err(problem) = commit_leftovers(manager, &worktree, spec, with).await {
                 git.notes.push(problem);
             }
         }
@@ -231,8 +241,9 @@ async fn commit_leftovers(
     manager: &Manager,
     worktree: &worktree_manager::Worktree,
     spec: &WorkerSpec,
+    (config, progress): (GitConfig, Progress),
 ) -> Result<(), String> {
-    let mut own = OwnWorktree::open(&worktree.path, manager.assignment(worktree))
+    let mut own = OwnWorktree::open_with(&worktree.path, manager.assignment(worktree), config, progress)
         .await
         .map_err(|error| error_chain(&error))?;
     // Objects first, then the branch: never a ref to a missing object.

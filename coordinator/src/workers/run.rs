@@ -25,7 +25,7 @@ use worktree_manager::{
 };
 
 use crate::{
-    home,
+    home, repositories,
     server::Shared,
     session::{Order, SessionHandle, actor::error_chain, model::SessionModel},
 };
@@ -225,12 +225,14 @@ async fn begin(shared: &Arc<Shared>, plan: RunPlan, handle: &SessionHandle) -> R
         branch_prefix,
         tmux,
     } = plan;
-    let repository = Repository::open(&repo).await.map_err(|error| error_chain(&error))?;
+    let repository = repositories::open(shared, &repo).await.map_err(|error| error_chain(&error))?;
     launch.git_common_dir = repository.common_dir().to_owned();
     if spec.isolation != Isolation::None {
-        let manager = Manager::new(repository.clone(), &worktree_root);
-        let made =
-            make_worktree(&manager, &spec, &session_tag, &branch_prefix, run > RunNumber::FIRST).await?;
+        let manager =
+            repositories::manager(shared, launch.session_id, &spec.id, repository.clone(), &worktree_root);
+        let made = make_worktree(&manager, &spec, &session_tag, &branch_prefix, run > RunNumber::FIRST).await;
+        shared.live.note_wait(&spec.id, None);
+        let made = made?;
         if made.again {
             launch.notes.push(
                 "Your worktree was removed since your last run and was made again at the same path; files you read \

@@ -9,8 +9,11 @@ use std::{
 
 use agent_host::{Memory, MemoryPlaces, RuleSet, SandboxState};
 use anyhow::Context as _;
-use query_engine::ports::Tool;
-use swarm_protocol::launch::{Isolation, WorkerLaunch};
+use query_engine::ports::{Observer as _, Tool};
+use swarm_protocol::{
+    frame::Live,
+    launch::{Isolation, WorkerLaunch},
+};
 
 use super::{
     commands::{Brakes, Obedience},
@@ -63,7 +66,12 @@ impl Parts {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             anyhow::anyhow!("rules do not parse: {}", errors.join("; "))
         })?;
-        let tree = Tree::open(launch).await.context("the worktree cannot be used")?.map(Arc::new);
+        let outbox = link.outbox.clone();
+        let progress = Arc::new(move |event: worktree_manager::ProgressEvent| {
+            let text = event.to_string();
+            outbox.live(Live::Activity { text, context_tokens: None, context_window: None });
+        });
+        let tree = Tree::open(launch, progress).await.context("the worktree cannot be used")?.map(Arc::new);
         for directory in [&launch.temp_dir, &launch.results_dir, &launch.prompts_dir] {
             std::fs::DirBuilder::new()
                 .recursive(true)

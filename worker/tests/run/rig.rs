@@ -262,6 +262,7 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
             permission_timeout_ms: 60_000,
             background_grace_ms: 2_000,
             max_tool_concurrency: 10,
+            git_lock_wait_ms: 30_000,
             sandbox_auto_allow: true,
             sandbox_required: 0,
             sandbox_network: false,
