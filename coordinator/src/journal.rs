@@ -66,6 +66,24 @@ pub enum StorageFault {
         /// Ours.
         known: usize,
     },
+    /// The database can be read and not written.
+    #[error(
+        "{path} cannot be written: give this user write access to it and its directory, or choose another SWARM_HOME"
+    )]
+    ReadOnly {
+        /// The file.
+        path: std::path::PathBuf,
+    },
+    /// Another program holds the database.
+    #[error(
+        "{path} is locked by another program, for longer than {waited:?}: end that program (a backup, a shell of sqlite) and try again"
+    )]
+    Busy {
+        /// The file.
+        path: std::path::PathBuf,
+        /// How long it was waited for.
+        waited: std::time::Duration,
+    },
     /// An event could not be written as JSON.
     #[error("an event could not be written as JSON")]
     Encode(#[from] serde_json::Error),

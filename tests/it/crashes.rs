@@ -13,8 +13,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::rig::{
-    COORDINATE, NOTICED, Rig, Task, agent, assert_each_once, bash, call, entries, id_of, path_of, prompt,
-    reporter, write,
+    COORDINATE, NOTICED, Rig, TOLD, Task, agent, assert_each_once, bash, call, entries, id_of, path_of,
+    prompt, reporter, write,
 };
 
 /// The steps of a worker's last entry, as `swarm explain` tells them: step, request, whether a reason is given.
@@ -333,10 +333,19 @@ async fn case_24_kill_9_on_a_worker_in_the_middle_of_an_edit() {
     let worker = rig.worker(&task, "victim").await;
     let started = path_of(&worker).join("started");
     until(SOON, "the command", async || started.exists()).await;
+    let mut stream = rig.api().events("/events", None).await;
     rig.kill_worker(&worker).await;
     let killed = Instant::now();
+    // By the stream, which no polling delays: that its process is gone is a change of its own.
+    stream
+        .wait_for("the end of its process", |event| (event.data["kind"] == "worker.run_ended").then_some(()))
+        .await;
+    let noticed = killed.elapsed();
     let worker = rig.worker_has_status(&task, "victim", "failed").await;
-    assert!(killed.elapsed() < NOTICED, "within seconds, not {:?}", killed.elapsed());
+    let told = killed.elapsed();
+    eprintln!("a killed worker was noticed after {noticed:?} and told after {told:?}");
+    assert!(noticed < NOTICED, "noticed only after {noticed:?}");
+    assert!(told < TOLD, "told only after {told:?}");
     assert_eq!((&worker["exit_reason"], &worker["exit_detail"]), (&json!("killed"), &json!({"signal": 9})));
     assert_eq!(rig.at(&worker, "done.txt").as_deref(), Some("done\n"));
     assert_eq!(rig.at(&worker, "half.txt").as_deref(), Some("half\n"), "what there was is committed");

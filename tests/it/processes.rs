@@ -1,9 +1,14 @@
 //! What workers start, print and leave; and what the server does with a damaged or busy home.
 
-use std::time::Duration;
+use std::{
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    time::Duration,
+};
 
 use integration_tests::{
-    Reply, TestRepo, until,
+    ModelServer, Reply, SwarmHome, TestRepo, until,
     wait::{LATER, SOON},
 };
 use reqwest::StatusCode;
@@ -13,6 +18,12 @@ use serde_json::{Value, json};
 use crate::rig::{
     COORDINATE, Rig, agent, assert_each_once, bash, call, entries, id_of, prompt, reporter, write,
 };
+
+/// Whether a process has this file open.
+fn holds(pid: i32, path: &Path) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.map(|entry| entry.path()).any(|entry| std::fs::read_link(entry).is_ok_and(|file| file == path))
+}
 
 /// The text of a worker's `n`-th result.
 fn result(rig: &Rig, name: &str, n: usize) -> String {
@@ -51,6 +62,37 @@ async fn case_26_what_a_worker_left_running_is_ended_with_it_and_strangers_are_n
     assert_ne!(detail["outcome"]["children_killed"], json!([]), "{detail:#}");
     stranger.kill().expect("the stranger can be ended");
     stranger.wait().expect("and reaped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_26_the_port_of_a_dev_server_that_was_left_behind_is_free_at_the_workers_end() {
+    let listen = "use IO::Socket::INET; my $s = IO::Socket::INET->new(LocalAddr => q(127.0.0.1), \
+                  LocalPort => $ENV{SWARM_PORT_BASE}, Listen => 5) or die $!; \
+                  while (my $c = $s->accept) { close $c }";
+    // Twice forked, in a session of its own, as a daemon is.
+    let serve = format!("(setsid perl -e '{listen}' </dev/null &)\nsleep 1007\n");
+    let repo = TestRepo::with_files(&[("serve.sh", &serve)]);
+    let rig = Rig::of(repo, "[sandbox]\nnetwork = \"on\"\n").await;
+    rig.coordinator(Reply::call("Agent", reporter("server")));
+    rig.model.agent(
+        &prompt("server"),
+        [
+            Reply::call("Bash", json!({"command": "sh serve.sh", "run_in_background": true})),
+            Reply::say("It serves.").hold("serving"),
+        ],
+    );
+    let task = rig.submit_with(json!({"unattended": true})).await;
+    rig.model.gate("serving").reached().await;
+    let worker = rig.worker(&task, "server").await;
+    let port = u16::try_from(worker["port_base"].as_u64().expect("it has ports")).expect("a port");
+    let address = ("127.0.0.1", port);
+    until(SOON, "the dev server listens", async || TcpStream::connect(address).is_ok()).await;
+    assert!(TcpListener::bind(address).is_err(), "the port is taken");
+    rig.model.gate("serving").open();
+    rig.api().post(&format!("/workers/{}/stop", id_of(&worker)), &json!({})).await;
+    rig.worker_has_status(&task, "server", "aborted").await;
+    TcpListener::bind(address).expect("its port is free at once");
+    rig.done(&task).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,6 +288,71 @@ async fn case_35_a_busy_journal_is_waited_for_and_then_refused_clearly() {
     let view =
         async || rig.api().get(&format!("/tasks/{}", accepted["task_id"].as_str().expect("an id"))).await;
     until(SOON, "its verdict", async || view().await["verdict"] == "complete").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_35_a_journal_that_is_busy_at_the_start_is_waited_for_and_nothing_of_it_is_changed() {
+    let model = ModelServer::start();
+    let home = SwarmHome::new(&model);
+    std::fs::create_dir_all(home.path()).expect("the home is ours");
+    let path = home.path().join("journal.sqlite");
+    // Before its first migration, in the hands of another program.
+    let mut journal = Connection::open(&path).expect("a database can be made");
+    journal.execute_batch("CREATE TABLE before (x); INSERT INTO before VALUES (1);").expect("it is new");
+    let before = std::fs::read(&path).expect("the journal is there");
+    // Nothing here opens the file meanwhile: closing it would drop the lock of the whole process.
+    let foreign =
+        journal.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive).expect("a lock");
+    let directory = home.user_home();
+    let serve = home.run(&directory, &["serve"]);
+    let refused = tokio::time::timeout(Duration::from_secs(60), serve).await.expect("the wait is bounded");
+    let said = refused.expect_code(1).stderr;
+    assert!(said.contains("journal.sqlite is locked by another program"), "{said}");
+    drop(foreign);
+    assert_eq!(std::fs::read(&path).expect("the journal is there"), before, "no half of a migration");
+    let foreign =
+        journal.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive).expect("a lock");
+    // Free within the wait, it is taken.
+    let _serving = home.start(&directory, &["serve"]);
+    let opened = async || home.processes_named("serve").iter().any(|process| holds(process.pid, &path));
+    until(SOON, "the server has the journal open", opened).await;
+    drop(foreign);
+    home.api().await;
+    let tables: i64 = journal
+        .query_row("SELECT count(*) FROM sqlite_schema WHERE name IN ('events', 'before')", [], |row| {
+            row.get(0)
+        })
+        .expect("it can be read");
+    assert_eq!(tables, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_35_a_journal_that_cannot_be_written_is_refused_at_the_start() {
+    let mut rig = Rig::new().await;
+    rig.kill_server().await;
+    let path = rig.home.path().join("journal.sqlite");
+    Connection::open(&path)
+        .and_then(|journal| journal.pragma_update(None, "journal_mode", "DELETE"))
+        .expect("nobody uses it");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("it is ours");
+    let before = std::fs::read(&path).expect("the journal is there");
+    let plain = rig.home.command(&rig.home.user_home(), &["serve"]);
+    // Modes hold for the superuser, too, without this capability.
+    let mut command = if nix::unistd::geteuid().is_root() {
+        let mut bounded = std::process::Command::new("setpriv");
+        bounded.args(["--bounding-set=-dac_override", "--inh-caps=-dac_override"]);
+        bounded.arg(plain.get_program()).args(plain.get_args());
+        bounded.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        bounded
+    } else {
+        plain
+    };
+    let refused = tokio::task::spawn_blocking(move || command.output()).await.expect("it runs");
+    let refused = refused.expect("it can be started");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("journal.sqlite cannot be written") && said.contains("SWARM_HOME"), "{said}");
+    assert_eq!(std::fs::read(&path).expect("the journal is there"), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

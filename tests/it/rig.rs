@@ -313,8 +313,11 @@ pub(crate) fn call((tool, input): (&'static str, Value)) -> Reply {
     Reply::call(tool, input)
 }
 
-/// How long a worker's death may go unnoticed, and then some for a busy machine.
-pub(crate) const NOTICED: Duration = SOON;
+/// How long a worker's death may go unnoticed: two seconds are promised, the rest is a busy machine's.
+pub(crate) const NOTICED: Duration = Duration::from_secs(5);
+
+/// How long until its status says so: its work is committed before.
+pub(crate) const TOLD: Duration = Duration::from_secs(10);
 
 pub(crate) fn path_of(worker: &Value) -> PathBuf {
     PathBuf::from(worker["worktree"].as_str().expect("a worker has a worktree"))

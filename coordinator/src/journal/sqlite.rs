@@ -10,7 +10,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 use rusqlite_migration::{M, Migrations};
 use swarm_protocol::{
     Seq, SessionId, Timestamp,
@@ -102,6 +104,22 @@ impl SqliteJournal {
     /// # Errors
     /// A newer schema is refused and the file is left as it is; a failed migration changes nothing.
     pub fn open(path: &Path) -> Result<Self, StorageFault> {
+        Self::open_now(path).map_err(|fault| match fault {
+            StorageFault::Sqlite(error)
+            | StorageFault::Migration(rusqlite_migration::Error::RusqliteError { err: error, .. }) => {
+                match error.sqlite_error_code() {
+                    Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                        StorageFault::Busy { path: path.to_owned(), waited: BUSY_TIMEOUT }
+                    }
+                    Some(ErrorCode::ReadOnly) => StorageFault::ReadOnly { path: path.to_owned() },
+                    _ => StorageFault::Sqlite(error),
+                }
+            }
+            other => other,
+        })
+    }
+
+    fn open_now(path: &Path) -> Result<Self, StorageFault> {
         // SQLite would make it readable by all, and its helpers take its mode: conversations stand in it. What
         // is wrong with the path SQLite says better.
         let _made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
@@ -109,6 +127,10 @@ impl SqliteJournal {
         connection.busy_timeout(BUSY_TIMEOUT)?;
         // A transaction that reads before it writes is told at once that another one writes, without the wait.
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
+        // SQLite opens what cannot be written for reading, and fails at the first append.
+        if connection.is_readonly("main")? {
+            return Err(StorageFault::ReadOnly { path: path.to_owned() });
+        }
         // Asked before anything is written, so that a newer file is not even switched to WAL.
         let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let found = usize::try_from(found).unwrap_or(usize::MAX);
