@@ -609,24 +609,7 @@ async fn case_21_exactly_the_ignored_files_that_are_named_come_along() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn case_23_looking_at_the_dashboard_runs_no_git() {
-    let model = integration_tests::ModelServer::start();
-    let mut home = integration_tests::SwarmHome::new(&model);
-    // Every git of this home writes a line before it works.
-    let bin = home.user_home().join("bin");
-    fs::create_dir(&bin).expect("the home is ours");
-    let log = home.user_home().join("git.log");
-    let real = which("git");
-    let wrapper = format!(
-        "#!/bin/sh\necho \"$*\" >> '{}' 2>/dev/null\nexec '{}' \"$@\"\n",
-        log.display(),
-        real.display()
-    );
-    fs::write(bin.join("git"), wrapper).expect("the home is ours");
-    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).expect("the home is ours");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let paths = [bin, integration_tests::bins::directory()].into_iter().chain(std::env::split_paths(&path));
-    home.set("PATH", std::env::join_paths(paths).expect("no path holds a colon"));
-    let rig = Rig::made(model, home, TestRepo::new(), "").await;
+    let (rig, log) = with_git_wrapped("echo \"$*\" >> \"$LOG\" 2>/dev/null").await;
     let names: Vec<String> = (0..4).map(|n| format!("w{n}")).collect();
     rig.coordinator(names.iter().fold(Reply::new(), |reply, name| reply.tool("Agent", agent(name))));
     for name in &names {
@@ -645,6 +628,62 @@ async fn case_23_looking_at_the_dashboard_runs_no_git() {
         rig.session(&task).await;
     }
     assert_eq!(lines(), before);
+}
+
+/// A rig whose every git runs these lines first; they know the real git as `$GIT`, and a file as `$LOG`.
+async fn with_git_wrapped(lines: &str) -> (Rig, std::path::PathBuf) {
+    let model = integration_tests::ModelServer::start();
+    let mut home = integration_tests::SwarmHome::new(&model);
+    let bin = home.user_home().join("bin");
+    fs::create_dir(&bin).expect("the home is ours");
+    let (log, git) = (home.user_home().join("git.log"), which("git"));
+    let wrapper = format!(
+        "#!/bin/sh\nLOG='{}'\nGIT='{}'\n{lines}\nexec \"$GIT\" \"$@\"\n",
+        log.display(),
+        git.display()
+    );
+    fs::write(bin.join("git"), wrapper).expect("the home is ours");
+    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).expect("the home is ours");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = [bin, integration_tests::bins::directory()].into_iter().chain(std::env::split_paths(&path));
+    home.set("PATH", std::env::join_paths(paths).expect("no path holds a colon"));
+    (Rig::made(model, home, TestRepo::new(), "").await, log)
+}
+
+/// Between swarm's last look at the target and its move, a person commits there: by a git that does it first.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_57_a_target_that_moves_at_the_last_moment_is_not_overwritten() {
+    // `$LOG` says `branch commit` once it is to happen.
+    let race = r#"case "$*" in *"update-ref -m swarm: merge"*)
+        if [ -f "$LOG" ]; then read branch commit < "$LOG"; rm "$LOG"
+            "$GIT" update-ref "refs/heads/$branch" "$commit"; fi;; esac"#;
+    let (rig, order) = with_git_wrapped(race).await;
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    rig.repo.branch("other");
+    // Once a branch that nobody has checked out, once the one under the person's feet.
+    for target in ["other", "main"] {
+        let before = rig.repo.git(&["rev-parse", target]);
+        let tree = format!("{target}^{{tree}}");
+        let by_person = rig.repo.git(&["commit-tree", &tree, "-p", target, "-m", "by a person"]);
+        fs::write(&order, format!("{target} {by_person}\n")).expect("the home is ours");
+        let (status, view) = post(&rig, &worker, "merge", json!({"into": target})).await;
+        assert_eq!((status, &view["result"]), (StatusCode::OK, &json!("target_moved")), "{view:#}");
+        assert_eq!((&view["expected"], &view["actual"]), (&json!(before), &json!(by_person)), "{view:#}");
+        assert!(!order.exists(), "it happened");
+        assert_eq!(rig.repo.git(&["rev-parse", target]), by_person, "the person's commit stands");
+        assert_eq!((rig.repo.status(), rig.repo.exists("new.txt")), (String::new(), false));
+        assert!(rig.events(&task, "review.merged").await.is_empty());
+    }
+    let tree = rig.repo.git(&["commit-tree", "main^{tree}", "-p", "main", "-m", "once more"]);
+    fs::write(&order, format!("main {tree}\n")).expect("the home is ours");
+    let said = rig.home.run(rig.repo.path(), &["merge", id_of(&worker)]).await.expect_code(1).stderr;
+    assert!(said.contains("target_moved") && said.contains("somebody moved it meanwhile"), "{said}");
+    let merged = post(&rig, &worker, "merge", json!({})).await.1;
+    assert_eq!((&merged["result"], rig.repo.exists("new.txt")), (&json!("merged"), true), "{merged:#}");
+    assert_eq!(rig.repo.git(&["log", "--format=%s", "main"]).matches("by a person").count(), 1);
 }
 
 fn which(program: &str) -> std::path::PathBuf {
