@@ -1,10 +1,12 @@
-//! The callback of a task: once, when its verdict is known, signed, retried (spec 8.2).
+//! The callback of a task: once, when its verdict is known, signed, retried (spec 8.2); and, for who wants it, of
+//! each permission request that waits.
 
 use std::{sync::Arc, time::Duration};
 
 use hmac::{Hmac, Mac};
+use serde::Serialize;
 use sha2::Sha256;
-use swarm_protocol::{TaskId, event::Event};
+use swarm_protocol::{SessionId, TaskId, event::Event, permission::PermissionRequest};
 
 use crate::{
     clock,
@@ -39,47 +41,84 @@ pub(crate) fn deliver(shared: &Arc<Shared>, model: &SessionModel, task_id: TaskI
     let Some(url) = task.callback_url.clone() else { return };
     let view = views::task_view(model, task, clock::now());
     let Ok(body) = serde_json::to_string(&view) else { return };
-    let shared = Arc::clone(shared);
     let handle = handle.clone();
-    let key = shared.webhook_key.clone();
-    shared.clone().background(async move {
-        let client = match reqwest::Client::builder()
+    let post = Post { url, key: shared.webhook_key.clone(), id: task_id.to_string(), body };
+    shared.background(async move {
+        match post.deliver(&PAUSES).await {
+            Ok(note) => record(&handle, task_id, true, note).await,
+            Err(note) => record(&handle, task_id, false, note).await,
+        }
+    });
+}
+
+/// A permission request, as it is told.
+#[derive(Serialize)]
+struct Ask<'a> {
+    kind: &'static str,
+    session_id: SessionId,
+    task_id: TaskId,
+    request: &'a PermissionRequest,
+}
+
+/// Tells of a permission request that waits, if the task's owner wants to hear of it. After a restart of the
+/// server what is still open is told again, under the same idempotency key.
+pub(crate) fn ask(shared: &Arc<Shared>, model: &SessionModel, request: &PermissionRequest) {
+    let worker = model.worker(&request.worker_id);
+    let Some(task) = worker.and_then(|worker| model.task(worker.last_run()?.task_id)) else { return };
+    let Some(url) = task.callback_url.clone().filter(|_| task.callback_asks) else { return };
+    let ask = Ask { kind: "permission.requested", session_id: model.id, task_id: task.id, request };
+    let Ok(body) = serde_json::to_string(&ask) else { return };
+    let id = request.id.to_string();
+    let post = Post { url, key: shared.webhook_key.clone(), id: id.clone(), body };
+    shared.background(async move {
+        // Not for longer than a request waits by default.
+        if let Err(note) = post.deliver(&PAUSES[..4]).await {
+            tracing::warn!(request.id = %id, note, "nobody could be told of a permission request");
+        }
+    });
+}
+
+/// A signed POST.
+struct Post {
+    url: String,
+    key: String,
+    /// The idempotency key.
+    id: String,
+    body: String,
+}
+
+impl Post {
+    /// Tries until it is taken; what came of it, as a note.
+    async fn deliver(&self, pauses: &[Duration]) -> Result<String, String> {
+        let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(PATIENCE)
             .build()
-        {
-            Ok(client) => client,
-            Err(error) => {
-                record(&handle, task_id, false, error.to_string()).await;
-                return;
-            }
-        };
+            .map_err(|error| error.to_string())?;
         let mut problem = String::new();
-        for attempt in 0..=PAUSES.len() {
+        for attempt in 0..=pauses.len() {
             if attempt > 0 {
-                tokio::time::sleep(PAUSES[attempt - 1]).await;
+                tokio::time::sleep(pauses[attempt - 1]).await;
             }
             let unix = clock::now().as_millis() / 1000;
             let sent = client
-                .post(&url)
+                .post(&self.url)
                 .header("content-type", "application/json")
-                .header("swarm-signature", signature(&key, unix, &body))
-                .header("idempotency-key", task_id.to_string())
-                .body(body.clone())
+                .header("swarm-signature", signature(&self.key, unix, &self.body))
+                .header("idempotency-key", &self.id)
+                .body(self.body.clone())
                 .send()
                 .await;
             match sent {
                 Ok(answer) if answer.status().is_success() => {
-                    record(&handle, task_id, true, format!("answered {}", answer.status().as_u16())).await;
-                    return;
+                    return Ok(format!("answered {}", answer.status().as_u16()));
                 }
                 Ok(answer) => problem = format!("answered {}", answer.status().as_u16()),
                 Err(error) => problem = error.without_url().to_string(),
             }
         }
-        record(&handle, task_id, false, format!("given up after {} tries: {problem}", PAUSES.len() + 1))
-            .await;
-    });
+        Err(format!("given up after {} tries: {problem}", pauses.len() + 1))
+    }
 }
 
 async fn record(handle: &SessionHandle, task_id: TaskId, delivered: bool, note: String) {

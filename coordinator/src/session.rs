@@ -85,6 +85,7 @@ pub(crate) struct Submit {
     pub(crate) text: String,
     pub(crate) unattended: bool,
     pub(crate) callback_url: Option<String>,
+    pub(crate) callback_asks: bool,
     pub(crate) labels: Vec<String>,
     pub(crate) keys: KeyRing,
 }

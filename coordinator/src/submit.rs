@@ -222,6 +222,7 @@ pub(crate) async fn submit(shared: &Arc<Shared>, task: CreateTask) -> Result<Tas
             text: task.prompt,
             unattended: task.unattended,
             callback_url: task.callback_url,
+            callback_asks: task.callback_asks,
             labels: task.labels,
             keys,
         };
@@ -239,6 +240,7 @@ pub(crate) async fn submit(shared: &Arc<Shared>, task: CreateTask) -> Result<Tas
         text: task.prompt,
         unattended: task.unattended,
         callback_url: task.callback_url,
+        callback_asks: task.callback_asks,
         labels: task.labels,
         keys,
     };

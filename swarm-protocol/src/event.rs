@@ -154,6 +154,9 @@ pub enum Event {
         /// Where the verdict is sent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         callback_url: Option<String>,
+        /// Permission requests are sent there, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        callback_asks: bool,
         /// The caller's labels.
         #[serde(default)]
         labels: Vec<String>,

@@ -139,6 +139,7 @@ pub(super) async fn message(
         text: body.text,
         unattended: false,
         callback_url: None,
+        callback_asks: false,
         labels: Vec::new(),
         keys: KeyRing::default(),
     };

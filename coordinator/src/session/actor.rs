@@ -276,6 +276,9 @@ impl Actor {
                 for line in lines {
                     self.model.apply(&line);
                     self.projection.write(&line);
+                    if let Event::PermissionRequested { request } = &line.event {
+                        crate::callback::ask(&self.shared, &self.model, request);
+                    }
                 }
                 self.shared.live.note_seq(self.model.id, self.model.seq);
                 Ok(())

@@ -32,6 +32,8 @@ pub(crate) struct TaskModel {
     pub(crate) prompt: String,
     pub(crate) unattended: bool,
     pub(crate) callback_url: Option<String>,
+    /// Permission requests go there as well.
+    pub(crate) callback_asks: bool,
     pub(crate) labels: Vec<String>,
     pub(crate) accepted_at: Timestamp,
     /// Whether the coordinator has begun on it.

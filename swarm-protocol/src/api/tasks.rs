@@ -45,6 +45,9 @@ pub struct CreateTask {
     /// Where the verdict is POSTed, signed.
     #[serde(default)]
     pub callback_url: Option<String>,
+    /// Each permission request is POSTed there as well, as soon as it waits for a person.
+    #[serde(default)]
+    pub callback_asks: bool,
     /// The caller's labels.
     #[serde(default)]
     pub labels: Vec<String>,

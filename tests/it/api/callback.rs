@@ -1,16 +1,22 @@
 //! The callback of a task: signed, retried, delivered once, over the server's death.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
 use hmac::{Hmac, Mac as _};
-use integration_tests::{eventually, wait::LATER, when};
-use reqwest::StatusCode;
+use integration_tests::{Reply, eventually, wait::LATER, when};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tokio::task::JoinSet;
 
-use crate::rig::Rig;
+use crate::rig::{Rig, agent, call, prompt, write};
+
+/// A second is promised, the rest is a busy machine's.
+const AT_ONCE: Duration = Duration::from_secs(3);
 
 /// A call that came.
 #[derive(Clone, Debug)]
@@ -117,6 +123,45 @@ async fn a_callback_is_signed_retried_and_delivered_once() {
     let second = rig.submit_with(json!({"callback_url": url})).await;
     assert_eq!(delivered(&rig, &second).await["delivered"], true);
     assert_eq!((receiver.of_task(&task.id).len(), receiver.of_task(&second.id).len()), (2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_47_who_wants_to_hear_of_permission_requests_is_told_at_once_on_every_way() {
+    let mut rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", agent("writer")));
+    rig.model.agent(&prompt("writer"), [call(write("a.txt", "x\n")), Reply::say("Done.")]);
+    let (receiver, url, _serving) = Receiver::start(&[]).await;
+    let mut stream = rig.api().events("/events", None).await;
+    let task = rig
+        .submit_with(json!({"permission_mode": "default", "callback_url": url, "callback_asks": true}))
+        .await;
+    let asked = |event: &integration_tests::swarm::Event| event.data["kind"] == "permission.requested";
+    stream.wait_for("the request on the stream", |event| asked(event).then_some(())).await;
+    let journaled = Instant::now();
+    let calls = receiver.saw(1).await;
+    let told = journaled.elapsed();
+    assert!(told < AT_ONCE, "the webhook came after {told:?}");
+    assert_signed(&calls[0], &key(&rig));
+    let body: Value = serde_json::from_slice(&calls[0].body).expect("the body is JSON");
+    assert_eq!((&body["kind"], &body["task_id"]), (&json!("permission.requested"), &json!(task.id)));
+    assert_eq!((&body["session_id"], &body["request"]["tool"]), (&json!(task.session), &json!("Write")));
+    assert_eq!(body["request"]["id"], calls[0].key.as_str());
+    let view = rig.permission_request(&task).await;
+    assert_eq!(view["request"]["id"], body["request"]["id"]);
+    assert_eq!(rig.session(&task).await["session"]["state"], "waiting");
+    let metrics = rig.api().request(Method::GET, "//metrics").send().await.expect("figures");
+    let metrics = metrics.text().await.expect("text");
+    assert!(metrics.contains("swarm_permission_requests_open 1"), "{metrics}");
+    // What is still open is told again by the next server, recognisably.
+    rig.restart_killed().await;
+    let again = receiver.saw(2).await;
+    assert_eq!((&again[1].key, &again[1].body), (&calls[0].key, &calls[0].body));
+    let view = rig.permission_request(&task).await;
+    rig.answer(&view, &json!({"decision": "allow"})).await;
+    rig.done(&task).await;
+    assert_eq!(delivered(&rig, &task).await["delivered"], true);
+    let verdicts = receiver.of_task(&task.id);
+    assert_eq!((verdicts.len(), receiver.calls().len()), (1, 3), "the verdict comes once, as ever");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -54,6 +54,7 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
         permission_mode: args.permission_mode,
         unattended: args.unattended || shell.is_json() && !shell.around.stdin_is_terminal,
         callback_url: None,
+        callback_asks: false,
         labels: args.labels.clone(),
         max_workers: number("--max-workers", args.max_workers.as_deref())?,
         max_turns: number("--max-turns", args.max_turns.as_deref())?,

@@ -28,6 +28,9 @@ impl Actor {
         for task_id in owed {
             self.deliver_callback(task_id);
         }
+        for open in self.model.permissions.iter().filter(|permission| permission.is_open()) {
+            crate::callback::ask(&self.shared, &self.model, &open.request);
+        }
         Ok(())
     }
 

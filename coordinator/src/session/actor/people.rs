@@ -26,7 +26,7 @@ impl Actor {
         if self.model.state == SessionState::Ended {
             return Err(OrderError::Ended(self.id()));
         }
-        let Submit { text, unattended, callback_url, labels, keys } = submit;
+        let Submit { text, unattended, callback_url, callback_asks, labels, keys } = submit;
         let keys = self.take_keys(keys);
         let after = self.model.seq;
         let message_id = MessageId(Uuid::now_v7());
@@ -41,6 +41,7 @@ impl Actor {
                     message_id,
                     unattended,
                     callback_url,
+                    callback_asks,
                     labels,
                 };
                 (task_id, true, vec![accepted])
@@ -69,6 +70,7 @@ impl Actor {
             message_id,
             unattended,
             callback_url,
+            callback_asks: false,
             labels,
         }])
         .await?;

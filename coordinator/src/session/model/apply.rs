@@ -33,12 +33,15 @@ impl SessionModel {
             Event::SessionPermissionMode { mode } => self.permission_mode = *mode,
             Event::SessionRule { rule } => self.rules.push(rule.clone()),
             Event::SessionKeys { providers } => self.keyed.extend(providers.iter().cloned()),
-            Event::TaskAccepted { task_id, prompt, unattended, callback_url, labels, .. } => {
+            Event::TaskAccepted {
+                task_id, prompt, unattended, callback_url, callback_asks, labels, ..
+            } => {
                 self.tasks.push(TaskModel {
                     id: *task_id,
                     prompt: prompt.clone(),
                     unattended: *unattended,
                     callback_url: callback_url.clone(),
+                    callback_asks: *callback_asks,
                     labels: labels.clone(),
                     accepted_at: at,
                     begun: false,
