@@ -457,6 +457,28 @@ async fn g17_no_mode_of_the_session_lets_a_read_only_worker_write() {
     }
 }
 
+/// The modes that exist: default, acceptEdits and bypassPermissions. A call cannot ask for another than the session's.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_worker_has_the_mode_of_its_session_whatever_the_call_asks_for() {
+    let rig = Rig::new().await;
+    let mut wide = agent("wide");
+    wide["permission_mode"] = "bypassPermissions".into();
+    rig.coordinator(Reply::new().tool("Agent", wide).tool("Agent", agent("plain")));
+    rig.model.agent(&prompt("plain"), [call(write("by-tool.txt", "x\n")), Reply::say("Tried.")]);
+    let task = rig.submit_with(json!({"permission_mode": "default", "unattended": true})).await;
+    rig.done(&task).await;
+    assert_eq!(rig.worker(&task, "wide").await, Value::Null, "a call with a field of its own is refused");
+    let refused = rig.last_request();
+    let (_, text, is_error) =
+        refused.tool_results().find(|(_, text, _)| text.contains("permission_mode")).expect("it is told why");
+    assert!(is_error, "{text}");
+    assert!(rig.model.requests_of(&prompt("wide")).is_empty());
+    let last = rig.model.requests_of(&prompt("plain")).pop().expect("it asked");
+    let (_, text, is_error) = last.tool_results().next().expect("a result");
+    assert!(is_error && text.contains("unattended"), "{text}");
+    assert_eq!(rig.worker(&task, "plain").await["commits"], 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_of_nobody_are_refused_with_what_there_is() {
     let rig = Rig::new().await;

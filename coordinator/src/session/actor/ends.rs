@@ -363,3 +363,6 @@ fn summary(
         NotificationStatus::Progress => format!("Agent \"{name}\""),
     }
 }
+
+#[cfg(test)]
+mod tests;

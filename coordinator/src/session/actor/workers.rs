@@ -160,7 +160,7 @@ impl Actor {
     ) -> Result<WorkerMessaged, OrderError> {
         let worker = self.resolve(&message.to)?;
         let worker_id = worker.spec.id.clone();
-        if worker.status.is_ended() && worker.stopped_by_person() && !message.from_person {
+        if !worker.takes_messages(message.from_person) {
             return Err(OrderError::StoppedByPerson(worker_id));
         }
         if worker.kept_ref.is_some() {

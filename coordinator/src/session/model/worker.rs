@@ -115,6 +115,11 @@ impl WorkerModel {
         self.runs.iter().map(|run| run.turns).sum()
     }
 
+    /// Whether a message would be read: the coordinator's is not, from the moment a person stops the worker on.
+    pub(crate) fn takes_messages(&self, from_person: bool) -> bool {
+        from_person || !self.stopped_by_person()
+    }
+
     /// Whether the coordinator may not wake it.
     pub(crate) fn stopped_by_person(&self) -> bool {
         self.stop == Some(StopOrder::Person)
