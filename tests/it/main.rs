@@ -16,6 +16,7 @@ mod permissions;
 mod processes;
 mod repositories;
 mod streaming;
+mod transcripts;
 mod waiting;
 
 mod api;
