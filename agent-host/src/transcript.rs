@@ -33,7 +33,7 @@ mod read;
 
 pub use notes::METADATA_WINDOW;
 use notes::{Checkpoint, Metadata};
-pub use read::{Defects, Page, StoredRecord, read_page, read_record, read_todo};
+pub use read::{Defects, Page, StoredRecord, find_results, read_page, read_record, read_todo};
 use read::{Scan, Start};
 
 /// Why a transcript cannot be opened.

@@ -6,6 +6,7 @@
 mod rig;
 
 mod caching;
+mod clearing;
 mod compaction;
 mod control;
 mod crashes;

@@ -7,6 +7,7 @@ pub mod facts;
 pub mod gate;
 pub mod keeper;
 pub mod link;
+pub mod originals;
 pub mod record;
 pub mod sandbox;
 pub mod shell;

@@ -19,6 +19,7 @@ pub mod grep;
 pub mod memory;
 mod place;
 pub mod read;
+pub mod retrieve;
 pub mod text;
 pub mod todo;
 pub mod write;

@@ -1,15 +1,16 @@
 //! Reading transcripts that may be torn, padded, or written by another version.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
     path::Path,
 };
 
 use swarm_protocol::{
+    Block, ToolUseId,
     frame::RecordMark,
-    record::{Record, RecordBody, TodoItem},
+    record::{Origin, Record, RecordBody, TodoItem},
 };
 use uuid::Uuid;
 
@@ -238,6 +239,40 @@ pub fn read_record(path: &Path, uuid: Uuid) -> io::Result<Option<Record>> {
             });
         }
         found.is_none()
+    })?;
+    Ok(found)
+}
+
+/// Where the results of these calls stand: the record and the block in it. Calls whose result was not committed are
+/// missing. Lines are searched for their text; only those that may hold one are parsed.
+///
+/// # Errors
+/// The file cannot be read; one that does not exist holds nothing.
+pub fn find_results(
+    path: &Path,
+    calls: &HashSet<ToolUseId>,
+) -> io::Result<HashMap<ToolUseId, (Uuid, usize)>> {
+    let mut found = HashMap::new();
+    let Some(file) = open_existing(path)? else { return Ok(found) };
+    let finder = memchr::memmem::Finder::new("\"tool_result\"");
+    for_each_line(BufReader::new(file), |line| {
+        if !line.ends_with(b"\n") || finder.find(line).is_none() {
+            return true;
+        }
+        for item in parse_line(line).items {
+            let Item::Known(stored) = item else { continue };
+            let RecordBody::User { message, origin: Origin::ToolResults, .. } = &stored.record.body else {
+                continue;
+            };
+            for (index, block) in message.content.iter().enumerate() {
+                if let Block::ToolResult { tool_use_id, .. } = block
+                    && calls.contains(tool_use_id)
+                {
+                    found.entry(tool_use_id.clone()).or_insert((stored.record.uuid, index));
+                }
+            }
+        }
+        found.len() < calls.len()
     })?;
     Ok(found)
 }

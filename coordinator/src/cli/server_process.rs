@@ -26,6 +26,9 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 /// How long to wait for the server that took the home before us.
 const OTHER_DEADLINE: Duration = Duration::from_secs(15);
 
+/// How long a server that was told to end is waited for.
+const END_DEADLINE: Duration = Duration::from_secs(5);
+
 /// How often a starting server is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -109,12 +112,18 @@ pub(crate) async fn for_reading(shell: &Shell) -> Result<Option<Found>> {
     if shell.home.journal().exists() { find_or_start(shell).await.map(Some) } else { Ok(None) }
 }
 
-/// Ends a server that was started for a task it then refused: nothing is left behind.
+/// Ends a server that was started for a task it then refused: nothing is left behind, and the next command does
+/// not meet it while it ends.
 pub(crate) async fn end_if_started(found: &Found) {
-    if found.started {
-        // Whoever got in meanwhile keeps it: it refuses while workers run, and ends when idle anyway.
-        let _refused: Result<serde_json::Value> =
-            found.client.post("/server/stop", &StopServerBody::default()).await;
+    if !found.started {
+        return;
+    }
+    // Whoever got in meanwhile keeps it: it refuses while workers run, and ends when idle anyway.
+    let stopped: Result<serde_json::Value> =
+        found.client.post("/server/stop", &StopServerBody::default()).await;
+    let began = Instant::now();
+    while stopped.is_ok() && home::is_alive(&found.file.process) && began.elapsed() < END_DEADLINE {
+        tokio::time::sleep(LOOK).await;
     }
 }
 

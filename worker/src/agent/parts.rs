@@ -25,6 +25,7 @@ use crate::{
     clock::RunClock,
     gate::{GateConfig, WorkerGate},
     link::Link,
+    originals::Originals,
     record::Recorder,
     sandbox::{Network, SandboxPolicy, SandboxReport, SystemPaths, Tier, WriteScope, tool_chains},
     shell::{
@@ -109,12 +110,20 @@ impl Parts {
             link.outbox.clone(),
             Duration::from_millis(launch.limits.background_grace_ms),
         ));
+        let originals = Originals::open(
+            launch.session_id,
+            launch.transcript.clone(),
+            launch.results_dir.join("originals"),
+        )
+        .context("old originals cannot be removed")?;
+        let originals = Arc::new(originals);
         let surroundings = Arc::new(WorkerSurroundings::new(
             tree.clone(),
             recorder.clone(),
             files.clone(),
             memory.clone(),
             launch.results_dir.clone(),
+            originals.clone(),
         ));
         let mut tools = tools::read_only(&files);
         if may_change(launch) {
@@ -122,6 +131,7 @@ impl Parts {
         }
         tools.extend(commands.tools());
         tools.push(tools::todo(recorder.clone()));
+        tools.push(Arc::new(tools::retrieve::Retrieve::new(originals)));
         tools.retain(|tool| !rules.removes_tool(tool.name()));
         Ok(Self {
             tree,

@@ -12,10 +12,11 @@ use std::{
 use agent_host::{Memory, memory_reminder};
 use async_trait::async_trait;
 use query_engine::ports::{Durability, StorageError, Surroundings};
-use swarm_protocol::{Block, Timestamp, ToolUseId, record::RecordBody};
+use swarm_protocol::{Block, ResultBlock, Timestamp, ToolUseId, record::RecordBody};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
+    originals::Originals,
     record::{Recorder, now},
     tools::Files,
     tree::Tree,
@@ -28,6 +29,7 @@ pub(crate) struct WorkerSurroundings {
     files: Arc<Files>,
     memory: Arc<Mutex<Memory>>,
     results_dir: PathBuf,
+    originals: Arc<Originals>,
     /// The snapshot under way: it runs beside the next request.
     snapshot: tokio::sync::Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -39,8 +41,17 @@ impl WorkerSurroundings {
         files: Arc<Files>,
         memory: Arc<Mutex<Memory>>,
         results_dir: PathBuf,
+        originals: Arc<Originals>,
     ) -> Self {
-        Self { tree, recorder, files, memory, results_dir, snapshot: tokio::sync::Mutex::default() }
+        Self {
+            tree,
+            recorder,
+            files,
+            memory,
+            results_dir,
+            originals,
+            snapshot: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Waits for a snapshot that is under way.
@@ -132,6 +143,12 @@ impl Surroundings for WorkerSurroundings {
             Ok(Err(error)) => Err(StorageError { message: format!("{}: {error}", path.display()) }),
             Err(error) => Err(StorageError { message: error.to_string() }),
         }
+    }
+
+    /// The transcript has them in any case: what is kept beside it is the quick way back.
+    async fn put_away(&self, originals: &[(ToolUseId, Vec<ResultBlock>)]) -> Result<(), StorageError> {
+        self.originals.put_away(originals).await;
+        Ok(())
     }
 
     async fn after_compaction(&self) -> Vec<Block> {

@@ -6,7 +6,7 @@ use swarm_protocol::api::{CreateTask, LoginCode, SessionDetail, StopView, TaskAc
 
 use super::super::{
     args::{Progress, RunArgs},
-    client::Client,
+    client::{Client, SERVER_GONE},
     error::{CliError, Result},
     follow::{self, Ending, Plan},
     format,
@@ -36,7 +36,7 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
     let context = task::context(&shell.around, &settings);
     // From here on there is something to leave behind: who is told to end, ends it.
     let mut early = Early::listen()?;
-    let found = match early.during(server_process::find_or_start(shell)).await {
+    let mut found = match early.during(server_process::find_or_start(shell)).await {
         Ok(found) => found?,
         Err(Impatient(signal)) => return Ok(signal.exit()),
     };
@@ -65,7 +65,18 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
         client: Some(context.clone()),
     };
     let key = uuid::Uuid::new_v4().to_string();
-    let accepted: TaskAccepted = match early.during(found.client.post_once("/tasks", &key, &body)).await {
+    let mut submitted = early.during(found.client.post_once("/tasks", &key, &body)).await;
+    if let Ok(Err(error)) = &submitted
+        && error.code == SERVER_GONE
+    {
+        // It was about to end when it was found. With the same key a task that it took is not taken twice.
+        found = match early.during(server_process::find_or_start(shell)).await {
+            Ok(found) => found?,
+            Err(Impatient(signal)) => return Ok(signal.exit()),
+        };
+        submitted = early.during(found.client.post_once("/tasks", &key, &body)).await;
+    }
+    let accepted: TaskAccepted = match submitted {
         Ok(Ok(accepted)) => accepted,
         Ok(Err(error)) => {
             server_process::end_if_started(&found).await;
