@@ -128,9 +128,9 @@ class Model:
 _next_id = iter(range(1, 1 << 60))
 
 
-def response(parts: list) -> bytes:
+def response(parts: list, input_tokens: int = 1000) -> bytes:
     """A whole streamed answer as HTTP bytes."""
-    usage = {"input_tokens": 1000, "output_tokens": 30, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+    usage = {"input_tokens": input_tokens, "output_tokens": 30, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
     message = {
         "id": f"msg_{next(_next_id)}", "type": "message", "role": "assistant", "model": "bench", "content": [],
         "stop_reason": None, "stop_sequence": None, "usage": usage,

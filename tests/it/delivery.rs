@@ -357,7 +357,10 @@ async fn g08_a_long_result_is_cut_and_says_how_much_is_missing() {
     let rig = Rig::new().await;
     rig.model.agent(COORDINATE, [Reply::call("Agent", reporter("chatty")), Reply::say("It runs.")]);
     rig.model.rule(when().agent(COORDINATE), "Noted.");
-    rig.model.agent(&prompt("chatty"), [Reply::say("x".repeat(1_000_000)).chunk(50_000)]);
+    // Numbered: a passage that repeats itself would be cut short.
+    let long: String = (0..50_000).map(|n| format!("line {n:>14}\n")).collect();
+    assert_eq!(long.len(), 1_000_000);
+    rig.model.agent(&prompt("chatty"), [Reply::say(long).chunk(50_000)]);
     let task = rig.submit().await;
     rig.done(&task).await;
     let entry = &entries(&rig.last_request())[0];

@@ -95,8 +95,6 @@ struct Feed {
     catching_up: bool,
     /// Live news were lost since the last frame.
     lost: bool,
-    /// Events of the journal that cannot be read, and were not yet told of.
-    unreadable: u64,
     /// Lines in the fan-out that are older than what was read from the journal: their live news are stale.
     stale: usize,
 }
@@ -107,11 +105,6 @@ impl Feed {
         loop {
             if std::mem::take(&mut self.lost) {
                 return Some(Frame::default().event("behind").data(format!("{{\"cursor\":{}}}", self.sent)));
-            }
-            let unreadable = std::mem::take(&mut self.unreadable);
-            if unreadable > 0 {
-                let data = format!("{{\"events\":{unreadable}}}");
-                return Some(Frame::default().event("unreadable").data(data));
             }
             if let Some(line) = self.ready.pop_front() {
                 match self.frame(&line) {
@@ -172,8 +165,6 @@ impl Feed {
             // Rows of kinds this build does not know: passed over, their cursor is taken.
             self.sent = read.last;
         }
-        // The reader learns that the rest is not all.
-        self.unreadable += read.damaged.map_or(0, |(count, _)| count);
         self.ready.extend(read.lines.into_iter().map(Arc::new));
         Some(())
     }
@@ -189,7 +180,11 @@ impl Feed {
             Err(error) => {
                 // The stream lives on; the reader learns that something was not shown.
                 tracing::error!(%error, "an event could not be written as JSON");
-                Frame::default().event("unreadable").data("{\"events\":1}")
+                let event = serde_json::json!({
+                    "v": 1, "seq": line.seq, "at": line.at, "session_id": line.session_id, "kind": "error",
+                    "code": "unwritable_event", "message": "an event could not be shown; swarm doctor",
+                });
+                Frame::default().data(event.to_string())
             }
         };
         match cursor {
@@ -216,7 +211,6 @@ fn stream(
         ready: VecDeque::new(),
         catching_up: true,
         lost: false,
-        unreadable: 0,
         stale: 0,
     };
     let frames = futures::stream::unfold(feed, |mut feed| async move {

@@ -84,7 +84,7 @@ mod tests {
         fs::create_dir_all(own.join("packages/app/src")).unwrap();
         fs::create_dir_all(own.join("real")).unwrap();
         symlink(main.join("node_modules"), own.join("node_modules")).unwrap();
-        symlink("../../../../../node_modules/dep", own.join("packages/app/dep")).unwrap();
+        symlink("../../../../node_modules/dep", own.join("packages/app/dep")).unwrap();
         symlink("real", own.join("inside")).unwrap();
         symlink("/usr", own.join("elsewhere")).unwrap();
         symlink("nowhere", own.join("broken")).unwrap();
