@@ -323,6 +323,8 @@ impl LoopState {
         }
         match origin {
             Origin::Prompt | Origin::Person { .. } | Origin::Coordinator => {
+                // What was cut before is not taken up in answer to something new.
+                self.output_cuts = 0;
                 if self.first.is_none() {
                     self.first = Some(message.clone());
                 } else {

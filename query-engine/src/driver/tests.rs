@@ -5,6 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use serde_json::json;
 use swarm_protocol::{
     Block, ExitReason, Message, ResultBlock, Role, ToolUseId, Usage,
+    frame::Live,
     record::{Origin, RecordBody, StopReason},
 };
 

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use futures::StreamExt;
 use swarm_protocol::{
-    Block, Message, ToolUseId, Usage,
+    Block, Message, Role, ToolUseId, Usage,
     frame::Live,
     record::{Origin, RecordBody, StopReason, ToolFinished},
 };
@@ -33,6 +33,16 @@ use crate::{
 const CUT_CALL: &str = "Your output reached its limit inside this call, so its arguments are incomplete and it did not run. \
      Call it again with less in one call (write a large file in several smaller pieces).";
 
+/// Bytes of arguments between two news of them.
+const TOLD_BYTES: usize = 64_000;
+
+/// Arguments of a call as they come.
+struct Arguments {
+    tool: String,
+    bytes: usize,
+    told: usize,
+}
+
 /// What ended the streaming of one response.
 enum Ended {
     Whole,
@@ -54,6 +64,8 @@ struct Turn {
     /// Calls that an intent covers.
     covered: HashSet<ToolUseId>,
     watch: PassageWatch,
+    /// The call whose arguments come now.
+    arguments: Option<Arguments>,
     cut_calls: Vec<String>,
 }
 
@@ -116,7 +128,8 @@ impl Engine {
         self.last_model = Some(info.name.clone());
         let state = &self.state;
         let messages = self.view.grow(&state.messages, &state.asked, &info.name, state.rewrites).to_vec();
-        let sent = self.guard.sent_messages().min(messages.len());
+        // Where the last answered request ended there is an entry in the cache, be it of an earlier process.
+        let sent = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
         let request = ModelRequest {
             prefix: Arc::clone(&self.config.prefix),
             breakpoints: cache::breakpoints(&messages, sent),
@@ -151,6 +164,7 @@ impl Engine {
             held: None,
             covered: HashSet::new(),
             watch: PassageWatch::default(),
+            arguments: None,
             cut_calls: Vec::new(),
         };
         Ok((request, turn))
@@ -172,6 +186,7 @@ impl Engine {
                 event = stream.next() => match event {
                     Some(Ok(event)) => {
                         self.observe(&event);
+                        self.observe_arguments(turn, &event);
                         let stopped = take_event(turn, &event);
                         if let Some(bytes) = repeated_bytes(turn, &event) {
                             turn.response.cut_open_text(bytes);
@@ -460,6 +475,29 @@ impl Engine {
         self.reminders.extend(reminders);
         self.warn_of_budget();
         Ok(())
+    }
+
+    /// A long call is seen to grow (S29).
+    fn observe_arguments(&self, turn: &mut Turn, event: &StreamEvent) {
+        match event {
+            StreamEvent::BlockStarted { kind, .. } => {
+                turn.arguments = match kind {
+                    BlockKind::ToolUse { name } => Some(Arguments { tool: name.clone(), bytes: 0, told: 0 }),
+                    BlockKind::Text | BlockKind::Thinking | BlockKind::Other => None,
+                };
+            }
+            StreamEvent::Delta { delta: Delta::InputBytes(bytes), .. } => {
+                let Some(arguments) = &mut turn.arguments else { return };
+                arguments.bytes += bytes;
+                if arguments.bytes >= arguments.told + TOLD_BYTES {
+                    arguments.told = arguments.bytes;
+                    let text = format!("{}: {} KB of arguments", arguments.tool, arguments.bytes / 1_000);
+                    let live = Live::Activity { text, context_tokens: None, context_window: None };
+                    self.ports.observer.live(live);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn observe(&self, event: &StreamEvent) {

@@ -289,3 +289,44 @@ async fn closed_blocks_of_the_same_index_count_once() {
     let bench = Bench::new([answer([text(0, "a"), vec![again], stop(StopReason::EndTurn)])]);
     assert_eq!(run(&bench).await.text, "b");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_new_message_is_not_answered_with_the_cuts_of_the_last() {
+    let cut = || answer([open_text(0, "half"), vec![fin()]]);
+    let bench = Bench::new((0..4).map(|_| cut()).chain([cut(), says("whole")]));
+    let mut engine = audited(bench.engine(), Vec::new());
+    assert!(matches!(engine.run(&Cancel::default()).await.exit, ExitReason::ModelError { .. }));
+    bench.inbox.put("try again", Origin::Person { message_id: None });
+    let exit = engine.run(&Cancel::default()).await;
+    assert_eq!((exit.exit, exit.text.as_str()), (ExitReason::Completed, "whole"));
+    check_invariants(&bench, &engine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_sent_again_has_the_breakpoints_it_had() {
+    let reads = (0..25).map(|n| call(n, &format!("t{n}"), "Read", json!({ "n": n })));
+    let many = answer(reads.chain([stop(StopReason::ToolUse)]));
+    let overloaded = Script::from(error(ModelErrorKind::Overloaded, "overloaded"));
+    let bench = Bench::new([many, overloaded, says("done")])
+        .tool(FakeTool::reads("Read", Behaviour::Answer(ToolOutput::text("ok"))));
+    assert_eq!(run(&bench).await.exit, ExitReason::Completed);
+    let requests = bench.model.requests();
+    assert_eq!(requests[1], requests[2]);
+    assert_eq!(requests[1].breakpoints.len(), 4, "{:?}", requests[1].breakpoints);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s29_a_long_call_is_seen_to_grow() {
+    let piece =
+        || Step::Event(StreamEvent::Delta { index: 0, delta: crate::ports::Delta::InputBytes(10_000) });
+    let mut long = open_call(0, "Write");
+    long.extend((0..20).map(|_| piece()));
+    let bench = Bench::new([answer([long, vec![fin()]]), says("x")]).tool(write());
+    assert_eq!(run(&bench).await.exit, ExitReason::Completed);
+    let told = bench.observer.live().into_iter().filter_map(|live| match live {
+        Live::Activity { text, .. } if text.contains("of arguments") => Some(text),
+        _ => None,
+    });
+    let sizes: Vec<String> = told.collect();
+    assert_eq!(sizes, ["Write: 70 KB of arguments", "Write: 140 KB of arguments"]);
+}
