@@ -9,14 +9,11 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use agent_host::{
-    DangerousForms, DiskPaths, Ground, PermissionAnswer, PermissionQuery, RuleSet, SandboxState, Subject,
-    decide,
-};
+use agent_host::{DiskPaths, PathResolver, PermissionAnswer, RuleSet, SandboxState, Subject};
 use async_trait::async_trait;
 use query_engine::ports::{Durability, Gate, GateAnswer, Observer, Repeats, Tool, ToolContext};
 use serde_json::Value;
@@ -39,9 +36,11 @@ use crate::{
 };
 
 mod deadline;
+mod judge;
 mod words;
 
 use deadline::Deadline;
+use judge::{Judge, Question};
 use words::{SEEK, by_rules, from_decision, refused};
 
 /// The server denies what nobody answered; should its word not come, the worker does so this much later.
@@ -79,11 +78,7 @@ pub struct GateConfig {
 
 /// The gate of a run.
 pub struct WorkerGate {
-    config: GateConfig,
-    forms: DangerousForms,
-    rules: RwLock<RuleSet>,
-    mode: RwLock<PermissionMode>,
-    files: Arc<Files>,
+    judge: Arc<Judge>,
     shell: Arc<Shell>,
     recorder: Arc<Recorder>,
     link: watch::Receiver<LinkState>,
@@ -108,18 +103,21 @@ impl WorkerGate {
         link: watch::Receiver<LinkState>,
         clock: Arc<RunClock>,
     ) -> Self {
-        Self {
-            rules: RwLock::new(config.rules.clone()),
-            mode: RwLock::new(config.mode),
-            config,
-            forms: DangerousForms::embedded(),
-            files,
-            shell,
-            recorder,
-            link,
-            clock,
-            open: Mutex::default(),
-        }
+        Self::with_paths(config, files, Arc::new(DiskPaths), shell, recorder, link, clock)
+    }
+
+    /// The same, with paths that lead where the caller says.
+    fn with_paths(
+        config: GateConfig,
+        files: Arc<Files>,
+        paths: Arc<dyn PathResolver>,
+        shell: Arc<Shell>,
+        recorder: Arc<Recorder>,
+        link: watch::Receiver<LinkState>,
+        clock: Arc<RunClock>,
+    ) -> Self {
+        let judge = Arc::new(Judge::new(config, files, paths));
+        Self { judge, shell, recorder, link, clock, open: Mutex::default() }
     }
 
     /// A decision of the server; one for a request that does not wait (any more) changes nothing.
@@ -134,14 +132,14 @@ impl WorkerGate {
 
     /// A rule holds from now on.
     pub fn add_rule(&self, rule: Rule) -> Result<(), agent_host::RuleError> {
-        self.rules.write().unwrap_or_else(PoisonError::into_inner).add(rule)?;
+        self.judge.rules.write().unwrap_or_else(PoisonError::into_inner).add(rule)?;
         self.look_again();
         Ok(())
     }
 
     /// The mode from now on.
     pub fn set_mode(&self, mode: PermissionMode) {
-        *self.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
+        *self.judge.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
         self.look_again();
     }
 
@@ -154,53 +152,29 @@ impl WorkerGate {
         }
     }
 
-    fn answer(&self, tool: &dyn Tool, input: &Value) -> PermissionAnswer {
-        let name = tool.name();
-        let subjects = subjects(name, input, &self.files);
-        let cwd = self.shell.cwd();
-        let query = PermissionQuery {
-            tool: name,
-            input,
-            subjects: &subjects,
-            // These two touch the agent's own jobs and list.
-            is_read_only: tool.is_read_only(input) || matches!(name, "KillShell" | "TodoWrite"),
-            cwd: &cwd,
-        };
-        let ground = Ground {
-            mode: *self.mode.read().unwrap_or_else(PoisonError::into_inner),
-            isolation: self.config.isolation,
-            sandbox: self.config.sandbox,
-            is_unattended: self.config.is_unattended,
-            worktree: &self.files.root,
-            home: &self.config.home,
-            writable: &self.config.writable,
-            readable: &self.config.readable,
-            paths: &DiskPaths,
-        };
-        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        decide(&rules, &self.forms, &query, &ground)
+    fn question(&self, tool: &dyn Tool, input: &Value, call: &ToolUseId) -> Question {
+        Question {
+            call: call.clone(),
+            tool: tool.name().to_owned(),
+            input: input.clone(),
+            is_read_only: tool.is_read_only(input),
+            cwd: self.shell.cwd(),
+        }
     }
 
-    async fn ask(
-        &self,
-        tool: &dyn Tool,
-        input: &Value,
-        context: &ToolContext,
-        answer: PermissionAnswer,
-    ) -> GateAnswer {
-        let request = self.request(tool.name(), input, &context.tool_use_id, Some(&answer));
-        let look = || Some(self.answer(tool, input));
-        self.put_to_the_person(request, &context.observer, &context.cancel, &look).await
+    async fn ask(&self, question: &Question, context: &ToolContext, answer: PermissionAnswer) -> GateAnswer {
+        let request = self.request(&question.tool, &question.input, &question.call, Some(&answer));
+        self.put_to_the_person(request, &context.observer, &context.cancel, Some(question)).await
     }
 
-    /// Records a request and waits for one decision. `look` says what rules and mode make of it now;
-    /// none: they have no say in it.
+    /// Records a request and waits for one decision. `question` is judged again when rules or
+    /// mode change; none: they have no say in it.
     async fn put_to_the_person(
         &self,
         request: PermissionRequest,
         observer: &Arc<dyn Observer>,
         cancel: &CancellationToken,
-        look: &(dyn Fn() -> Option<PermissionAnswer> + Sync),
+        question: Option<&Question>,
     ) -> GateAnswer {
         let id = request.id.clone();
         // One decision and one look.
@@ -213,7 +187,7 @@ impl WorkerGate {
             return refused(format!("The permission request could not be recorded: {error}."));
         }
         observer.live(Live::Waiting { waiting_for: Some(WaitingFor::Permission), cause, until: None });
-        let settled = self.wait(look, cancel, news).await;
+        let settled = self.wait(question, cancel, news).await;
         drop(registered);
         if self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             observer.live(Live::Waiting { waiting_for: None, cause: String::new(), until: None });
@@ -232,12 +206,12 @@ impl WorkerGate {
 
     async fn wait(
         &self,
-        look: &(dyn Fn() -> Option<PermissionAnswer> + Sync),
+        question: Option<&Question>,
         cancel: &CancellationToken,
         mut news: mpsc::Receiver<News>,
     ) -> Settled {
         let _standstill = self.clock.stand_still();
-        let mut deadline = Deadline::new(self.config.timeout + TIMEOUT_MARGIN, self.link.clone());
+        let mut deadline = Deadline::new(self.judge.config.timeout + TIMEOUT_MARGIN, self.link.clone());
         loop {
             // News are in the channel until they are taken; the deadline keeps what it has counted.
             tokio::select! {
@@ -247,7 +221,9 @@ impl WorkerGate {
                     // The sender left the table with a decision, which comes first.
                     None => return Settled::here(refused(TIMED_OUT.to_owned()), "the request is closed"),
                     Some(News::LookAgain) => {
-                        let Some(answer) = look() else { continue };
+                        let Some(question) = question else { continue };
+                        // What cannot be looked at is left to the person.
+                        let Ok(answer) = self.judge.answer(question).await else { continue };
                         match answer.behavior {
                             RuleBehavior::Allow => {
                                 return Settled::here(GateAnswer::Allow, format!("allowed: {}", answer.by.because()));
@@ -279,8 +255,8 @@ impl WorkerGate {
     ) -> PermissionRequest {
         PermissionRequest {
             id: new_request_id(),
-            worker_id: self.config.worker_id.clone(),
-            run: self.config.run,
+            worker_id: self.judge.config.worker_id.clone(),
+            run: self.judge.config.run,
             tool_use_id: call.clone(),
             tool: tool.to_owned(),
             input: input.clone(),
@@ -289,7 +265,7 @@ impl WorkerGate {
             proposed_rule: answer.and_then(|answer| answer.proposed_rule.clone()),
             description: input.get("description").and_then(Value::as_str).map(str::to_owned),
             requested_at: now(),
-            timeout_ms: self.config.timeout.as_millis() as u64,
+            timeout_ms: self.judge.config.timeout.as_millis() as u64,
         }
     }
 }
@@ -297,18 +273,14 @@ impl WorkerGate {
 #[async_trait]
 impl Gate for WorkerGate {
     async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer {
-        for subject in subjects(tool.name(), input, &self.files) {
-            if let (Subject::Read(path) | Subject::Write(path), "Read" | "Edit" | "Write" | "Grep" | "Glob") =
-                (subject, tool.name())
-            {
-                self.files.pass(&context.tool_use_id, &path);
-            }
-        }
-        let answer = self.answer(tool, input);
-        match answer.behavior {
-            RuleBehavior::Allow => GateAnswer::Allow,
-            RuleBehavior::Deny => by_rules(&answer),
-            RuleBehavior::Ask => self.ask(tool, input, context, answer).await,
+        let question = self.question(tool, input, &context.tool_use_id);
+        match self.judge.answer(&question).await {
+            Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
+            Ok(answer) => match answer.behavior {
+                RuleBehavior::Allow => GateAnswer::Allow,
+                RuleBehavior::Deny => by_rules(&answer),
+                RuleBehavior::Ask => self.ask(&question, context, answer).await,
+            },
         }
     }
 
@@ -320,7 +292,7 @@ impl Gate for WorkerGate {
     ) -> bool {
         // Words alone belong to no call.
         let call = repeats.call.clone().or_else(|| REPEATS.parse().ok());
-        let Some(call) = call.filter(|_| !self.config.is_unattended) else { return false };
+        let Some(call) = call.filter(|_| !self.judge.config.is_unattended) else { return false };
         let request = PermissionRequest {
             tool: REPEATS.to_owned(),
             summary: repeats.what.clone(),
@@ -329,7 +301,7 @@ impl Gate for WorkerGate {
             proposed_rule: None,
             ..self.request(REPEATS, &serde_json::json!({ "repeats": repeats.what }), &call, None)
         };
-        self.put_to_the_person(request, observer, cancel, &|| None).await == GateAnswer::Allow
+        self.put_to_the_person(request, observer, cancel, None).await == GateAnswer::Allow
     }
 }
 

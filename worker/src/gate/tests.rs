@@ -31,8 +31,30 @@ fn rule(behavior: RuleBehavior, text: &str) -> Rule {
     Rule { behavior, text: text.to_owned(), origin }
 }
 
+/// Paths on a file system that does not answer.
+struct DeadMount {
+    asked: mpsc::UnboundedSender<()>,
+    answers: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl PathResolver for DeadMount {
+    fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        self.exists(path).then(|| path.to_owned())
+    }
+
+    fn exists(&self, _: &Path) -> bool {
+        let _told = self.asked.send(());
+        // Until the other end is gone.
+        self.answers.lock().unwrap().recv().is_ok()
+    }
+}
+
 impl Rig {
     fn new() -> Self {
+        Self::with_paths(Arc::new(DiskPaths))
+    }
+
+    fn with_paths(paths: Arc<dyn PathResolver>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let worktree = root.join("w");
@@ -66,7 +88,8 @@ impl Rig {
             readable: Vec::new(),
             timeout: Duration::from_secs(600),
         };
-        let gate = WorkerGate::new(config, files.clone(), shell, recorder, state, clock.clone());
+        let gate =
+            WorkerGate::with_paths(config, files.clone(), paths, shell, recorder, state, clock.clone());
         Self { dir, gate: Arc::new(gate), files, link, clock, cancel: CancellationToken::new() }
     }
 
@@ -172,4 +195,27 @@ async fn the_deadline_counts_only_while_the_server_is_there() {
     denied(task.await.unwrap(), TIMED_OUT);
     assert!(rig.clock.worked() < Duration::from_secs(1_000), "the clock stood still");
     rig.gate.recorder.append(Vec::new(), Durability::Now).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn r10_a_file_system_that_does_not_answer_holds_neither_the_agent_nor_the_call() {
+    let (asked, mut was_asked) = mpsc::unbounded_channel();
+    let (mount, answers) = std::sync::mpsc::channel();
+    let rig = Rig::with_paths(Arc::new(DeadMount { asked, answers: Mutex::new(answers) }));
+    let gate = rig.gate.clone();
+    let tool = Write::new(rig.files.clone());
+    let input = json!({"file_path": "notes.txt", "content": ""});
+    let context = ToolContext {
+        tool_use_id: "t1".parse().unwrap(),
+        cancel: rig.cancel.clone(),
+        observer: Arc::new(NoObserver),
+    };
+    let call = tokio::spawn(async move { gate.check(&tool, &input, &context).await });
+    was_asked.recv().await.expect("the disk is asked");
+    // This runs on the thread of the agent, which goes on.
+    assert!(!call.is_finished());
+    tokio::time::advance(Duration::from_secs(11)).await;
+    let GateAnswer::Deny { text, stop: false } = call.await.unwrap() else { panic!("it was let pass") };
+    assert!(text.contains("the file system did not answer within 10 s"), "{text}");
+    drop(mount);
 }

@@ -1,0 +1,105 @@
+//! What rules, mode and sandbox say to a call. It follows links on the disk, so it runs beside the agent's own
+//! thread and within a deadline: a file system that does not answer must not hold the agent (R10).
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use agent_host::{
+    DangerousForms, Ground, PathResolver, PermissionAnswer, PermissionQuery, RuleSet, Subject, decide,
+};
+use serde_json::Value;
+use swarm_protocol::{ToolUseId, permission::PermissionMode};
+
+use super::{GateConfig, subjects};
+use crate::tools::Files;
+
+/// How long a look at the disk may take; a healthy one takes microseconds, a slow network mount a second.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A call, as it is judged.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) call: ToolUseId,
+    pub(super) tool: String,
+    pub(super) input: Value,
+    pub(super) is_read_only: bool,
+    /// Where its command would run.
+    pub(super) cwd: PathBuf,
+}
+
+/// Judges calls.
+pub(super) struct Judge {
+    pub(super) config: GateConfig,
+    forms: DangerousForms,
+    pub(super) rules: RwLock<RuleSet>,
+    pub(super) mode: RwLock<PermissionMode>,
+    files: Arc<Files>,
+    paths: Arc<dyn PathResolver>,
+}
+
+impl Judge {
+    pub(super) fn new(config: GateConfig, files: Arc<Files>, paths: Arc<dyn PathResolver>) -> Self {
+        Self {
+            rules: RwLock::new(config.rules.clone()),
+            mode: RwLock::new(config.mode),
+            config,
+            forms: DangerousForms::embedded(),
+            files,
+            paths,
+        }
+    }
+
+    /// Says what becomes of a call. An error: its paths could not be looked at, and what was not checked is not
+    /// allowed (I5).
+    pub(super) async fn answer(self: &Arc<Self>, question: &Question) -> Result<PermissionAnswer, String> {
+        let (judge, asked) = (Arc::clone(self), question.clone());
+        // One that hangs keeps its thread of the pool, and nothing else.
+        let look = tokio::task::spawn_blocking(move || judge.look(&asked));
+        match tokio::time::timeout(DEADLINE, look).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(format!("the call could not be judged: {error}")),
+            Err(_) => Err(format!(
+                "the file system did not answer within {} s, so its paths could not be checked",
+                DEADLINE.as_secs()
+            )),
+        }
+    }
+
+    fn look(&self, question: &Question) -> PermissionAnswer {
+        let name = question.tool.as_str();
+        let subjects = subjects(name, &question.input, &self.files);
+        if matches!(name, "Read" | "Edit" | "Write" | "Grep" | "Glob") {
+            // The tool works where its path leads now, and nowhere else.
+            for subject in &subjects {
+                if let Subject::Read(path) | Subject::Write(path) = subject {
+                    self.files.pass(&question.call, path);
+                }
+            }
+        }
+        let query = PermissionQuery {
+            tool: name,
+            input: &question.input,
+            subjects: &subjects,
+            // These two touch the agent's own jobs and list.
+            is_read_only: question.is_read_only || matches!(name, "KillShell" | "TodoWrite"),
+            cwd: &question.cwd,
+        };
+        let ground = Ground {
+            mode: *self.mode.read().unwrap_or_else(PoisonError::into_inner),
+            isolation: self.config.isolation,
+            sandbox: self.config.sandbox,
+            is_unattended: self.config.is_unattended,
+            worktree: &self.files.root,
+            home: &self.config.home,
+            writable: &self.config.writable,
+            readable: &self.config.readable,
+            paths: self.paths.as_ref(),
+        };
+        // A copy: who adds a rule must not wait for a disk.
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
+        decide(&rules, &self.forms, &query, &ground)
+    }
+}
