@@ -585,8 +585,9 @@ pub trait Surroundings: Send + Sync {
         Ok(())
     }
 
-    /// What re-enters the conversation after a compaction (memory, to-do list, roster).
-    async fn after_compaction(&self) -> Vec<Block>;
+    /// What re-enters the conversation after a compaction (memory, to-do list, roster, files read last). What
+    /// can be had again in another way takes no more than `budget_tokens`.
+    async fn after_compaction(&self, budget_tokens: u64) -> Vec<Block>;
 }
 
 /// Who watches. Never blocks, never changes what happens next.

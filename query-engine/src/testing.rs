@@ -682,7 +682,7 @@ impl Surroundings for FakeSurroundings {
         Ok(format!("/kept/{tool_use_id}"))
     }
 
-    async fn after_compaction(&self) -> Vec<Block> {
+    async fn after_compaction(&self, _: u64) -> Vec<Block> {
         lock(&self.attachments).clone()
     }
 }

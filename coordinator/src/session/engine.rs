@@ -234,7 +234,7 @@ impl Surroundings for ActorPort {
         }
     }
 
-    async fn after_compaction(&self) -> Vec<Block> {
+    async fn after_compaction(&self, _: u64) -> Vec<Block> {
         opening::blocks(&self.shared, &self.spec, true).await
     }
 }

@@ -36,6 +36,10 @@ const BODY_SHARE: u64 = 2;
 const LEAST_FREED_SHARE: u64 = 10;
 /// How much more there must be before the cheap steps are tried again in vain: a fiftieth of the window.
 const LOOK_AGAIN_SHARE: u64 = 50;
+/// What re-enters after a compaction and could be had again takes this part of the window at most: a twentieth.
+const ATTACHMENT_SHARE: u64 = 20;
+/// And no more than this, in tokens.
+const MOST_ATTACHMENT_TOKENS: u64 = 25_000;
 /// The name of the step in a boundary.
 const STRIP_MEDIA: &str = "strip_media";
 
@@ -365,7 +369,8 @@ impl Engine {
                 return Ok(Room::NotMade);
             }
         };
-        let attachments = self.ports.surroundings.after_compaction().await;
+        let budget = (info.context_window / ATTACHMENT_SHARE).min(MOST_ATTACHMENT_TOKENS);
+        let attachments = self.ports.surroundings.after_compaction(budget).await;
         let compacted = autocompact::compact(
             &History {
                 messages: &cleared.messages,

@@ -5,7 +5,7 @@ use std::{
     fs::{DirBuilder, OpenOptions},
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -21,6 +21,11 @@ use crate::{
     tools::Files,
     tree::Tree,
 };
+
+/// Files that re-enter the conversation after a compaction.
+const RECENT_FILES: usize = 5;
+/// A low guess: what is shown may cost a little more than its budget, never much.
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// The surroundings of a worker.
 pub(crate) struct WorkerSurroundings {
@@ -80,6 +85,18 @@ impl WorkerSurroundings {
             }
         };
         *self.snapshot.lock().await = Some(AbortOnDropHandle::new(tokio::spawn(work)));
+    }
+
+    fn memory_files(&self) -> Option<String> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).reminder()
+    }
+
+    /// The files that the agent read or wrote last, as they are now, so that it need not read them all again.
+    async fn recent_files(&self, budget_tokens: u64) -> Option<Block> {
+        let files = self.files.clone();
+        let bytes = usize::try_from(budget_tokens * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
+        let text = tokio::task::spawn_blocking(move || recent_files(&files, bytes)).await.ok().flatten();
+        text.map(Block::text)
     }
 
     /// Memory files between the root and what was touched, which the agent has not seen.
@@ -151,10 +168,10 @@ impl Surroundings for WorkerSurroundings {
         Ok(())
     }
 
-    async fn after_compaction(&self) -> Vec<Block> {
+    async fn after_compaction(&self, budget_tokens: u64) -> Vec<Block> {
         let mut blocks = Vec::new();
-        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner).reminder();
-        blocks.extend(memory.map(Block::text));
+        blocks.extend(self.memory_files().map(Block::text));
+        blocks.extend(self.recent_files(budget_tokens).await);
         let todo = self.recorder.facts().todo;
         if !todo.is_empty() {
             let lines: Vec<String> =
@@ -165,5 +182,89 @@ impl Surroundings for WorkerSurroundings {
             )));
         }
         blocks
+    }
+}
+
+/// A text with the files read or written last that fit, and the names of those that do not.
+fn recent_files(files: &Files, budget_bytes: usize) -> Option<String> {
+    let mut left = budget_bytes;
+    let (mut shown, mut named) = (Vec::new(), Vec::new());
+    for path in files.memory.recent(RECENT_FILES) {
+        if !(files.visible)(&path) {
+            continue;
+        }
+        match small_text(&path, left) {
+            Some(content) => {
+                left -= content.len();
+                shown.push((path, content));
+            }
+            None => named.push(files.display(&path).to_string()),
+        }
+    }
+    let mut text = String::new();
+    if !shown.is_empty() {
+        text.push_str("Files you read or wrote last, as they are now:\n");
+    }
+    for (path, content) in &shown {
+        text.push_str(&format!("<file path=\"{}\">\n{content}\n</file>\n", files.display(path)));
+    }
+    // The newest is noted last, so that it stays the newest.
+    for (path, content) in shown.iter().rev() {
+        files.memory.note(path, content.as_bytes());
+    }
+    if !named.is_empty() {
+        text.push_str(&format!("You also read: {}. Read them again when you need them.\n", named.join(", ")));
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// A file's text when it has at most so many bytes, and nothing that would end the block it is shown in.
+fn small_text(path: &Path, most: usize) -> Option<String> {
+    let file = std::fs::metadata(path).ok()?;
+    if !file.is_file() || file.len() > most as u64 {
+        return None;
+    }
+    let content = String::from_utf8(std::fs::read(path).ok()?).ok()?;
+    (content.len() <= most && !content.contains("</file>")).then_some(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn files_read_last_re_enter_as_far_as_they_fit() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let hidden = root.join("secret");
+        let visible = hidden.clone();
+        let files = Files::new(root.clone(), root.clone(), Arc::new(move |path: &Path| path != visible));
+        assert_eq!(recent_files(&files, 1_000), None);
+        let large = "x".repeat(2_000);
+        let contents = [
+            ("a", "old"),
+            ("b", "two"),
+            ("secret", "s"),
+            ("c", large.as_str()),
+            ("d", "</file>"),
+            ("e", "five"),
+        ];
+        for (name, content) in contents {
+            fs::write(root.join(name), content).unwrap();
+            files.memory.note(&root.join(name), content.as_bytes());
+        }
+        // The oldest is one too many; what was changed meanwhile is shown as it is, and known so.
+        fs::write(root.join("b"), "TWO").unwrap();
+        let text = recent_files(&files, 1_000).unwrap();
+        assert_eq!(
+            text,
+            "Files you read or wrote last, as they are now:\n<file path=\"e\">\nfive\n</file>\n\
+             <file path=\"b\">\nTWO\n</file>\nYou also read: d, c. Read them again when you need them.\n"
+        );
+        assert!(files.memory.seen(&root.join("b")).unwrap().is(b"TWO"));
+        assert_eq!(files.memory.recent(1), [root.join("e")]);
+        assert_eq!(recent_files(&files, 4).unwrap().matches("<file").count(), 1);
     }
 }

@@ -65,6 +65,16 @@ impl FileMemory {
         seen
     }
 
+    /// The files that this process read or wrote last, newest first.
+    pub fn recent(&self, most: usize) -> Vec<PathBuf> {
+        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent: Vec<(&PathBuf, u64)> =
+            table.seen.iter().map(|(path, seen)| (path, seen.age)).collect();
+        recent.retain(|(_, age)| *age > 0);
+        recent.sort_unstable_by_key(|(_, age)| std::cmp::Reverse(*age));
+        recent.into_iter().take(most).map(|(path, _)| path.clone()).collect()
+    }
+
     /// What earlier processes of this agent saw, by path.
     pub fn restore(&self, seen: impl IntoIterator<Item = (PathBuf, String)>) {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,5 +108,8 @@ mod tests {
         assert!(first.bytes.is_none() && first.is(&block) && !first.is(b"y"));
         assert!(memory.seen(Path::new("/39")).unwrap().bytes.is_some());
         assert!(memory.0.lock().unwrap().kept_bytes <= MAX_KEPT_BYTES);
+        memory.restore([(PathBuf::from("/earlier"), "00".to_owned())]);
+        memory.note(Path::new("/1"), b"again");
+        assert_eq!(memory.recent(2), [Path::new("/1"), Path::new("/39")]);
     }
 }
