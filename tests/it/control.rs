@@ -121,6 +121,42 @@ async fn a_worktree_with_work_that_somebody_removed_is_made_again_from_its_branc
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worktree_that_somebody_moved_is_found_again() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", agent("alpha")));
+    rig.model.agent(
+        &prompt("alpha"),
+        [
+            call(write("notes.txt", "kept\n")),
+            Reply::say("Written."),
+            call(bash("pwd; cat notes.txt; echo more >> notes.txt")),
+            Reply::say("It is there."),
+        ],
+    );
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    let (path, other) = (path_of(&worker), rig.home.path().join("elsewhere"));
+    rig.repo.git(&["worktree", "move", "-f", "-f", &path.to_string_lossy(), &other.to_string_lossy()]);
+    std::fs::write(other.join("mine.txt"), "a person's\n").expect("it is there");
+    rig.api().post(&format!("/workers/{}/messages", id_of(&worker)), &json!({"text": "Is it there?"})).await;
+    let request = rig.model.wait_for_request(&prompt("alpha"), 3).await;
+    let answer = request.last_tool_results()[0].1;
+    assert!(answer.contains("kept"), "{answer}");
+    let worker = rig
+        .worker_is(&task, "alpha", "run 2 completed", |w| w["run"] == 2 && w["status"] == "completed")
+        .await;
+    assert_eq!(rig.at(&worker, "notes.txt").as_deref(), Some("kept\nmore\n"));
+    assert_eq!(rig.at(&worker, "mine.txt").as_deref(), Some("a person's\n"));
+    assert_eq!(rig.repo.worktrees(), [path_of(&worker)]);
+    assert_eq!(
+        (path_of(&worker), other.exists()),
+        (path, false),
+        "it is where it was, with all that is in it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_changed_between_two_runs_is_to_be_read_again() {
     let rig = Rig::new().await;
     rig.coordinator(Reply::call("Agent", agent("alpha")));

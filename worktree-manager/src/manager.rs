@@ -113,6 +113,17 @@ pub enum CreateError {
     /// git registered it in an unexpected place.
     #[error("git did not register {} as a worktree", path.display())]
     NotRegistered { path: PathBuf },
+    /// Somebody moved it, and it cannot be put back.
+    #[error(
+        "the worktree was moved to {} and cannot be put back; move it yourself: git worktree move -f -f {} {}",
+        from.display(), from.display(), to.display()
+    )]
+    Moved {
+        from: PathBuf,
+        to: PathBuf,
+        #[source]
+        cause: GitError,
+    },
     /// The clean-up failed as well; `swarm gc` repeats it.
     #[error("the failed try could not be removed completely; run `swarm gc` (reason: {cleanup})")]
     Unclean {
@@ -374,6 +385,11 @@ impl Manager {
         {
             return Err(CreateError::InProgress { agent: agent.clone(), by: record.by });
         }
+        if record.phase == Phase::Ready
+            && let Some(place) = self.moved_to(&record)
+        {
+            self.move_back(agent, &place).await?;
+        }
         match (record.phase, self.worktree(&record)) {
             (Phase::Ready, Some(worktree)) if worktree.base == *base => Ok(Some(worktree)),
             (Phase::Ready, Some(worktree)) => Err(CreateError::OtherBase {
@@ -393,6 +409,30 @@ impl Manager {
                 Ok(None)
             }
         }
+    }
+
+    /// Where somebody moved the worktree with `git worktree move`; none while it is in its place, or gone.
+    fn moved_to(&self, record: &Record) -> Option<PathBuf> {
+        let admin = self.admin_dir(record)?;
+        if self.path_of(&record.agent).symlink_metadata().is_ok() {
+            return None;
+        }
+        // Git's own note of where the worktree is: the path of its `.git`.
+        let gitdir = std::fs::read_to_string(admin.join("gitdir")).ok()?;
+        let place = Path::new(gitdir.trim_end_matches('\n')).parent()?.to_owned();
+        let points_back = git_dir_of(&place, self.repository.common_dir());
+        (points_back? == admin).then_some(place)
+    }
+
+    /// Puts a worktree back where it belongs, with all that is in it.
+    async fn move_back(&self, agent: &AgentId, from: &Path) -> Result<(), CreateError> {
+        let to = self.path_of(agent);
+        tracing::warn!(agent.id = %agent, from = %from.display(), to = %to.display(), "the worktree was moved; it is put back");
+        let place = self.repository.common_place();
+        // Twice: it is locked, by us.
+        let words = ["worktree", "move", "--force", "--force"];
+        let command = self.repository.inner.git.command(&place, Access::Write, words).arg(from).arg(&to);
+        command.ok().await.map(drop).map_err(|cause| CreateError::Moved { from: from.to_owned(), to, cause })
     }
 
     /// Under the registration lock: record, directory, registration, branch.
