@@ -6,6 +6,7 @@
 mod rig;
 
 mod caching;
+mod cases;
 mod clearing;
 mod compaction;
 mod control;

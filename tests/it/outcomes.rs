@@ -186,7 +186,7 @@ async fn a_memory_file_that_forges_an_entry_reaches_the_coordinator_as_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s06_background_commands_stand_in_the_outcome_with_their_ends() {
+async fn background_commands_stand_in_the_outcome_with_their_ends() {
     let repo = TestRepo::with_files(&[
         ("endless.sh", "while :; do sleep 1; done\n"),
         ("another.sh", "while :; do sleep 1; done\n"),
