@@ -9,6 +9,7 @@ mod caching;
 mod cases;
 mod clearing;
 mod compaction;
+mod context;
 mod control;
 mod crashes;
 mod delivery;

@@ -106,7 +106,7 @@ async fn a_failed_set_up_is_the_workers_failure_with_its_output() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_is_bounded_in_turns_and_what_it_did_is_kept() {
+async fn l08_a_worker_is_bounded_in_turns_and_what_it_did_is_kept() {
     let rig = Rig::configured("[worker]\nmax_turns = 3\n").await;
     rig.coordinator(Reply::call("Agent", agent("endless")));
     rig.model.agent(&prompt("endless"), (0..9).map(|n| call(write(&format!("f{n}.txt"), "x\n"))));

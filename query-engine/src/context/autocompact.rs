@@ -17,6 +17,10 @@ pub const TAIL_TOKENS: u64 = 20_000;
 pub const LEAST_SAVING_PERCENT: u64 = 20;
 /// How often the oldest rounds are left out of a summary request that is too long itself.
 pub const SMALLER_SLICES: u32 = 3;
+/// What stands in for a summary lists calls up to so many characters.
+const MAX_LIST_CHARS: usize = 4_000;
+/// And of each so many.
+const MAX_CALL_CHARS: usize = 120;
 /// What an image becomes in a summary request.
 const IMAGE_LINE: &str = "[image, left out of this summary request]";
 
@@ -31,9 +35,9 @@ continue without having read it. Four parts:
 Be exact with names, paths, commands and numbers. Answer with the summary alone.";
 
 /// The messages of a summary request: history without media, then the instruction. `messages` is the view
-/// that a provider gets; `left_out` rounds of it, the oldest, are left out.
-pub fn summary_request(messages: &[Message], left_out: u32) -> Vec<Message> {
-    let mut request: Vec<Message> = without_oldest(messages, left_out).iter().map(without_media).collect();
+/// that a provider gets; `smaller`: how many times it is halved.
+pub fn summary_request(messages: &[Message], smaller: u32) -> Vec<Message> {
+    let mut request: Vec<Message> = halved(messages, smaller).iter().map(without_media).collect();
     match request.last_mut() {
         Some(last) if last.role == Role::User => last.content.push(Block::text(INSTRUCTION)),
         Some(_) | None => request.push(Message::user_text(INSTRUCTION)),
@@ -41,15 +45,60 @@ pub fn summary_request(messages: &[Message], left_out: u32) -> Vec<Message> {
     request
 }
 
-/// The first message and the newest rounds: each time half of what is there goes.
-fn without_oldest(messages: &[Message], times: u32) -> Vec<Message> {
+/// The first message and the newest rounds: each time half of what is there goes, and of the last round half of
+/// each result.
+fn halved(messages: &[Message], times: u32) -> Vec<Message> {
     let mut kept = messages.to_vec();
     for _ in 0..times {
         let starts: Vec<usize> = round_starts(&kept);
-        let Some(&from) = starts.get(starts.len() / 2).filter(|from| **from > 1) else { return kept };
-        kept.drain(1..from);
+        match starts.get(starts.len() / 2).filter(|from| **from > 1) {
+            Some(&from) => {
+                kept.drain(1..from);
+            }
+            None => kept.iter_mut().for_each(halve_results),
+        }
     }
     kept
+}
+
+fn halve_results(message: &mut Message) {
+    for block in &mut message.content {
+        if let Block::ToolResult { content, .. } = block {
+            // `cut` keeps two tenths of what it is given.
+            let budget = tool_result_budget::chars_of(content) / 2 * 5;
+            *content = tool_result_budget::cut(content, budget, None);
+        }
+    }
+}
+
+/// What stands in for a summary when each request for one is too long (K08): the newest calls, in their order. Results
+/// are lost to the model, but not what was done to get them.
+pub fn list_of_calls(messages: &[Message]) -> String {
+    let calls = messages.iter().flat_map(|message| &message.content).filter_map(|block| match block {
+        Block::ToolUse { name, input, .. } => {
+            let call = format!("- {name} {input}");
+            Some(call.chars().take(MAX_CALL_CHARS).collect::<String>())
+        }
+        Block::Text { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Opaque { .. } => None,
+    });
+    let calls: Vec<String> = calls.collect();
+    let mut chars = 0;
+    let fits = |call: &&String| {
+        chars += call.chars().count() + 1;
+        chars <= MAX_LIST_CHARS
+    };
+    let n_kept = calls.iter().rev().take_while(fits).count();
+    let newest = &calls[calls.len() - n_kept..];
+    format!(
+        "The conversation was too long to be summarised; its results are gone. The last {n_kept} of {} calls were:\n{}",
+        calls.len(),
+        newest.join("\n")
+    )
 }
 
 /// Where rounds begin: at each assistant message.
@@ -127,7 +176,9 @@ pub fn compact(history: &History<'_>, summary: &str) -> Compacted {
     let mut head: Vec<Block> = first.map(|message| sendable(&message.content)).unwrap_or_default();
     head.push(Block::text(format!("{SUMMARY_TITLE}\n{}", summary.trim())));
     head.extend(person_blocks(history, &tail));
-    head.extend(history.attachments.iter().cloned());
+    // The memory files are in the first request, unless more of them were met since.
+    let is_there = |block: &&Block| first.is_some_and(|message| message.content.contains(block));
+    head.extend(history.attachments.iter().filter(|block| !is_there(block)).cloned());
     let mut messages = vec![Message::user(head)];
     messages.extend(tail);
     Compacted { messages, messages_summarised: tail_start as u64 }
@@ -277,4 +328,52 @@ pub fn contributors(prefix: &crate::ports::Prefix, messages: &[Message]) -> Stri
     let largest: Vec<String> =
         parts.into_iter().take(3).map(|(bytes, name)| format!("{name} ({bytes} bytes)")).collect();
     largest.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::id;
+    use serde_json::json;
+
+    fn round(n: usize, result: &str) -> [Message; 2] {
+        let name = format!("t{n}");
+        let call = Block::ToolUse {
+            id: id(&name),
+            name: "Read".to_owned(),
+            input: json!({"n": n}),
+            provider_data: None,
+        };
+        let content = vec![ResultBlock::text(result)];
+        let result = Block::ToolResult { tool_use_id: id(&name), content, is_error: false };
+        [Message::assistant(vec![call]), Message::user(vec![result])]
+    }
+
+    fn history(rounds: usize, result: &str) -> Vec<Message> {
+        std::iter::once(Message::user_text("task"))
+            .chain((0..rounds).flat_map(|n| round(n, result)))
+            .collect()
+    }
+
+    #[test]
+    fn k08_each_smaller_request_for_a_summary_is_smaller_also_when_one_round_is_all() {
+        let check = |rounds: usize, expected: [usize; 4]| {
+            let messages = history(rounds, &"words ".repeat(2_000));
+            let requests: Vec<_> = (0..=SMALLER_SLICES).map(|n| summary_request(&messages, n)).collect();
+            let bytes = |request: &Vec<Message>| super::super::accounting::message_bytes(request);
+            assert!(requests.windows(2).all(|pair| bytes(&pair[1]) * 10 < bytes(&pair[0]) * 8), "{rounds}");
+            assert_eq!(requests.iter().map(Vec::len).collect::<Vec<_>>(), expected);
+        };
+        check(1, [3, 3, 3, 3]);
+        check(2, [5, 3, 3, 3]);
+        check(8, [17, 9, 5, 3]);
+    }
+
+    #[test]
+    fn k08_a_list_of_calls_is_bounded_and_keeps_the_newest() {
+        let list = list_of_calls(&history(1_000, "x"));
+        assert!(list.len() < MAX_LIST_CHARS + 200, "{}", list.len());
+        assert!(list.ends_with("- Read {\"n\":998}\n- Read {\"n\":999}"), "{list:.200}");
+        assert!(list.contains("of 1000 calls were"));
+    }
 }

@@ -464,7 +464,8 @@ impl Engine {
                 }
                 Err(error) if matches!(error.kind, ModelErrorKind::PromptTooLong { .. }) => {
                     if left_out >= SMALLER_SLICES {
-                        summary.text = Err(error.message);
+                        tracing::warn!(%error, "no summary could be made");
+                        summary.text = Ok(autocompact::list_of_calls(&view));
                         return summary;
                     }
                     left_out += 1;

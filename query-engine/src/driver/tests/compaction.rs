@@ -154,7 +154,7 @@ async fn a_prompt_that_stays_too_long_ends_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_compaction_an_overflow_ends_the_run() {
+async fn k19_without_compaction_an_overflow_ends_the_run() {
     let bench = bench(200_000, [reads(1), too_long()]);
     let config = super::super::EngineConfig { auto_compact: false, ..bench.config() };
     let mut engine = Engine::new(config, bench.ports(), LoopState::default());
