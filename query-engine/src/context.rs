@@ -10,6 +10,7 @@ pub mod prefix;
 pub mod snip;
 pub mod tool_result_budget;
 pub mod view;
+pub mod weight;
 
 /// The steps that make a conversation smaller, cheapest and most reversible first (spec 3.2). New steps
 /// are members of [`STACK`] and arms where the driver carries a step out.

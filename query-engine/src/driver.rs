@@ -190,7 +190,7 @@ pub struct Engine {
     guard: PrefixGuard,
     view: View,
     /// Bytes of system prompt and tools.
-    prefix_bytes: u64,
+    prefix_weight: u64,
     /// The request under way was recorded.
     in_request: bool,
     first_failure: Option<Instant>,
@@ -218,7 +218,7 @@ impl Engine {
         let tools: BTreeMap<String, Arc<dyn Tool>> =
             ports.tools.iter().map(|tool| (tool.name().to_owned(), Arc::clone(tool))).collect();
         let warm_until = config.idle_for.map(|idle| Instant::now() + config.cache_ttl.saturating_sub(idle));
-        let prefix_bytes = accounting::prefix_bytes(&config.prefix);
+        let prefix_weight = accounting::prefix_weight(&config.prefix);
         Self {
             config,
             ports,
@@ -229,7 +229,7 @@ impl Engine {
             reminders: Vec::new(),
             guard: PrefixGuard::default(),
             view: View::default(),
-            prefix_bytes,
+            prefix_weight,
             in_request: false,
             first_failure: None,
             last_model: None,
@@ -272,7 +272,7 @@ impl Engine {
 
     /// How full the window is.
     pub fn accounting(&self) -> Accounting {
-        Accounting::of(&self.state, self.prefix_bytes, &self.model_info())
+        Accounting::of(&self.state, self.prefix_weight, &self.model_info())
     }
 
     /// Runs until there is a reason to end. May be called again, and goes on where it ended.

@@ -39,8 +39,8 @@ pub struct LoopState {
     pub messages: Vec<Message>,
     /// How often `messages` were replaced as a whole, by a boundary.
     pub rewrites: u32,
-    /// Bytes of text in `messages`, kept up so that a long transcript folds in linear time.
-    pub message_bytes: u64,
+    /// What `messages` weigh, kept up so that a long transcript folds in linear time.
+    pub message_weight: u64,
     /// The first request, which survives every compaction.
     pub first: Option<Message>,
     /// The person's own messages (for a worker also the coordinator's), which compaction keeps verbatim.
@@ -111,8 +111,8 @@ pub struct Reported {
     pub input_tokens: u64,
     /// Tokens written.
     pub output_tokens: u64,
-    /// Bytes of the messages that were sent.
-    pub message_bytes: u64,
+    /// What the messages that were sent weigh.
+    pub message_weight: u64,
     /// Whether `covered` still holds; after a boundary only the calibration does.
     pub current: bool,
 }
@@ -187,7 +187,7 @@ impl LoopState {
         let Counters { turns_total, request, usage, cost, compaction } = counters;
         let first = person.first().or(messages.first()).cloned();
         let mut state = Self {
-            message_bytes: accounting::message_bytes(&messages),
+            message_weight: accounting::message_weight(&messages),
             messages,
             first,
             person: person.into_iter().skip(1).collect(),
@@ -277,7 +277,7 @@ impl LoopState {
                 self.open = None;
                 self.messages.clone_from(&boundary.messages);
                 self.rewrites += 1;
-                self.message_bytes = accounting::message_bytes(&self.messages);
+                self.message_weight = accounting::message_weight(&self.messages);
                 self.asked.clear();
                 if let Some(reported) = &mut self.reported {
                     reported.current = false;
@@ -338,7 +338,7 @@ impl LoopState {
 
     fn push_message(&mut self, message: &Message) {
         if !message.content.is_empty() {
-            self.message_bytes += accounting::message_bytes(std::slice::from_ref(message));
+            self.message_weight += accounting::message_weight(std::slice::from_ref(message));
             self.messages.push(message.clone());
         }
     }
@@ -367,7 +367,7 @@ impl LoopState {
         if !self.run.text_from_earlier {
             self.run.text = text;
         }
-        let message_bytes = self.message_bytes;
+        let message_weight = self.message_weight;
         let asked = self.open.as_ref().filter(|open| !open.model.is_empty()).map(|open| open.model.clone());
         if !message.content.is_empty() {
             self.asked.insert(self.messages.len(), asked.unwrap_or_else(|| model.to_owned()));
@@ -378,7 +378,7 @@ impl LoopState {
                 covered: self.messages.len(),
                 input_tokens: usage.total_input(),
                 output_tokens: usage.output_tokens,
-                message_bytes,
+                message_weight,
                 current: true,
             });
         }

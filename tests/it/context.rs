@@ -94,7 +94,7 @@ async fn k01_a_first_message_that_fills_the_window_is_summarised_thrice_in_vain_
     rig.model.allow_breaks(None);
     rig.model.rule(when().agent(&prompt("w")).last_user_contains(ASKS_FOR_A_SUMMARY), "Nothing yet.");
     let told =
-        Told::in_rig(rig, (0..20).map(|n| call(write(&format!("new{n}.txt"), &"x".repeat(2_000))))).await;
+        Told::in_rig(rig, (0..60).map(|n| call(write(&format!("new{n}.txt"), &"words ".repeat(70))))).await;
     assert_eq!(told.worker["status"], "failed", "{:#}", told.worker);
     let asked = summary_requests(&told).len();
     assert!((1..=3).contains(&asked), "{asked} summaries");
@@ -122,7 +122,7 @@ async fn k02_an_answer_that_ends_the_turn_starts_no_summary() {
 #[tokio::test(flavor = "multi_thread")]
 async fn k04_a_summary_nearly_as_long_as_what_it_stands_for_is_refused_once() {
     let rig = rig(WINDOW, &[]).await;
-    let useless = "These words save nothing. ".repeat(3_000);
+    let useless = "These words save nothing. ".repeat(6_000);
     // No break is declared: what was sent stays as it was.
     rig.model.once(
         when().agent(&prompt("w")).last_user_contains(ASKS_FOR_A_SUMMARY),

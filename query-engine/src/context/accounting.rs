@@ -2,6 +2,7 @@
 
 use swarm_protocol::{Block, Message, ResultBlock};
 
+use super::weight;
 use crate::{
     ports::{ModelInfo, Prefix},
     state::LoopState,
@@ -9,18 +10,25 @@ use crate::{
 
 /// Output that is kept free in the window at most, in tokens.
 pub const RESERVED_OUTPUT: u64 = 20_000;
-/// Tokens an image is counted as: about the dearest an Anthropic model makes of one (1,568), rounded up.
-pub const IMAGE_TOKENS: u64 = 1_600;
-/// Bytes per token before a provider has reported any; low, so that estimates are high.
+/// Bytes of an answer per token, where nothing better is known; low, so that estimates are high.
 pub const BYTES_PER_TOKEN: f64 = 3.5;
-/// What a block costs beside its words (framing, names, ids), in bytes.
-const BLOCK_BYTES: u64 = 16;
+/// Tokens the provider counts for one of ours, before it has reported any; some tokenizers make more, so it is high.
+pub const UNCALIBRATED: f64 = 1.25;
+/// What a report may make of it: beyond that something else was counted.
+const SCALES: (f64, f64) = (0.5, 2.5);
+/// What a block costs beside its words (framing, names, ids), in tokens.
+const BLOCK_TOKENS: u64 = 4;
 /// Windows from this size on have fixed distances, smaller ones a share.
 const LARGE_WINDOW: u64 = 200_000;
 
 /// Bytes of text in these messages; media not counted.
 pub fn message_bytes(messages: &[Message]) -> u64 {
-    messages.iter().flat_map(|message| &message.content).map(|block| block_size(block).0).sum()
+    messages.iter().flat_map(|message| &message.content).map(block_bytes).sum()
+}
+
+/// What these messages weigh (see [`weight`]), images included.
+pub fn message_weight(messages: &[Message]) -> u64 {
+    messages.iter().flat_map(|message| &message.content).map(block_weight).sum()
 }
 
 /// Bytes of media in these messages.
@@ -46,41 +54,59 @@ pub fn media_bytes(messages: &[Message]) -> u64 {
         .sum()
 }
 
-/// Bytes of text and number of images of a block.
-fn block_size(block: &Block) -> (u64, u64) {
-    let (bytes, images) = match block {
-        Block::Text { text } => (text.len(), 0),
-        Block::Thinking { thinking, signature } => (thinking.len() + signature.len(), 0),
-        Block::RedactedThinking { data } => (data.len(), 0),
-        Block::ToolUse { name, input, .. } => (name.len() + input.to_string().len(), 0),
-        Block::ToolResult { content, .. } => {
-            content.iter().fold((0, 0), |(bytes, images), part| match part {
-                ResultBlock::Text { text } => (bytes + text.len(), images),
-                ResultBlock::Image { .. } => (bytes, images + 1),
+fn block_bytes(block: &Block) -> u64 {
+    let bytes = match block {
+        Block::Text { text } => text.len(),
+        Block::Thinking { thinking, signature } => thinking.len() + signature.len(),
+        Block::RedactedThinking { data } => data.len(),
+        Block::ToolUse { name, input, .. } => name.len() + input.to_string().len(),
+        Block::ToolResult { content, .. } => content
+            .iter()
+            .map(|part| match part {
+                ResultBlock::Text { text } => text.len(),
+                ResultBlock::Image { .. } => 0,
             })
-        }
-        Block::Image { .. } => (0, 1),
-        Block::Opaque { data, .. } => (data.to_string().len(), 0),
+            .sum(),
+        Block::Image { .. } => 0,
+        Block::Opaque { data, .. } => data.to_string().len(),
     };
-    (bytes as u64 + BLOCK_BYTES, images)
+    bytes as u64
 }
 
-/// Bytes of system prompt and tools.
-pub fn prefix_bytes(prefix: &Prefix) -> u64 {
-    let system: usize = prefix.system.iter().map(String::len).sum();
-    let tools: usize = prefix
-        .tools
-        .iter()
-        .map(|tool| tool.name.len() + tool.description.len() + tool.input_schema.to_string().len())
-        .sum();
-    (system + tools) as u64
+fn block_weight(block: &Block) -> u64 {
+    let weight = match block {
+        Block::Text { text } => weight::text(text),
+        Block::Thinking { thinking, signature } => weight::text(thinking) + weight::text(signature),
+        Block::RedactedThinking { data } => weight::text(data),
+        Block::ToolUse { name, input, .. } => weight::text(name) + weight::text(&input.to_string()),
+        Block::ToolResult { content, .. } => content
+            .iter()
+            .map(|part| match part {
+                ResultBlock::Text { text } => weight::text(text),
+                ResultBlock::Image { data, .. } => weight::image(data),
+            })
+            .sum(),
+        Block::Image { data, .. } => weight::image(data),
+        Block::Opaque { data, .. } => weight::text(&data.to_string()),
+    };
+    weight + BLOCK_TOKENS * weight::TOKEN
+}
+
+/// What system prompt and tools weigh.
+pub fn prefix_weight(prefix: &Prefix) -> u64 {
+    let system: u64 = prefix.system.iter().map(|text| weight::text(text)).sum();
+    let tools = prefix.tools.iter().map(|tool| {
+        let schema = tool.input_schema.to_string();
+        weight::text(&tool.name) + weight::text(&tool.description) + weight::text(&schema)
+    });
+    system + tools.sum::<u64>()
 }
 
 /// The figures of one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accounting {
-    /// Calibrated bytes per token.
-    pub bytes_per_token: f64,
+    /// Tokens the provider counts for one of ours: calibrated.
+    pub scale: f64,
     /// System prompt and tools, in tokens.
     pub overhead: u64,
     /// The messages alone, in tokens.
@@ -96,21 +122,22 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// Counts. `prefix_bytes`: see [`prefix_bytes`].
-    pub fn of(state: &LoopState, prefix_bytes: u64, model: &ModelInfo) -> Self {
-        let bytes_per_token = state
+    /// Counts. `prefix_weight`: see [`prefix_weight`].
+    pub fn of(state: &LoopState, prefix_weight: u64, model: &ModelInfo) -> Self {
+        let scale = state
             .reported
-            .filter(|reported| reported.input_tokens > 0)
-            .map(|reported| (reported.message_bytes + prefix_bytes) as f64 / reported.input_tokens as f64)
-            .map_or(BYTES_PER_TOKEN, |measured| measured.clamp(1.5, 6.0));
-        let overhead = (prefix_bytes as f64 / bytes_per_token).ceil() as u64;
+            .map(|reported| (reported.input_tokens, reported.message_weight + prefix_weight))
+            .filter(|(tokens, weight)| *tokens > 0 && *weight > 0)
+            .map(|(tokens, weight)| (tokens * weight::TOKEN) as f64 / weight as f64)
+            .map_or(UNCALIBRATED, |measured| measured.clamp(SCALES.0, SCALES.1));
+        let overhead = tokens_of(prefix_weight, scale);
         let messages = match state.reported {
             Some(reported) if reported.current && reported.covered <= state.messages.len() => {
                 reported.input_tokens.saturating_sub(overhead)
                     + reported.output_tokens
-                    + estimate(&state.messages[reported.covered..], bytes_per_token)
+                    + estimate(&state.messages[reported.covered..], scale)
             }
-            Some(_) | None => estimate(&state.messages, bytes_per_token),
+            Some(_) | None => tokens_of(state.message_weight, scale),
         };
         let window = model.context_window;
         let effective_window =
@@ -121,7 +148,7 @@ impl Accounting {
             (window / 10, window * 65 / 1_000, window * 15 / 1_000)
         };
         Self {
-            bytes_per_token,
+            scale,
             overhead,
             messages,
             effective_window,
@@ -133,13 +160,12 @@ impl Accounting {
 }
 
 /// The estimate for these messages, in tokens.
-pub fn estimate(messages: &[Message], bytes_per_token: f64) -> u64 {
-    let (bytes, images) = messages
-        .iter()
-        .flat_map(|message| &message.content)
-        .map(block_size)
-        .fold((0, 0), |(bytes, images), (more, pictures)| (bytes + more, images + pictures));
-    (bytes as f64 / bytes_per_token).ceil() as u64 + images * IMAGE_TOKENS
+pub fn estimate(messages: &[Message], scale: f64) -> u64 {
+    tokens_of(message_weight(messages), scale)
+}
+
+fn tokens_of(weight: u64, scale: f64) -> u64 {
+    (weight as f64 * scale / weight::TOKEN as f64).ceil() as u64
 }
 
 #[cfg(test)]
@@ -169,38 +195,119 @@ mod tests {
         check(1_000, 8_000, [0, 0, 0, 0]);
     }
 
-    #[test]
-    fn the_providers_count_goes_as_far_as_it_does_and_calibrates_the_rest() {
-        let user = |text: String| RecordBody::User {
-            message: Message::user_text(text),
-            origin: Origin::Prompt,
-            commands: Vec::new(),
-        };
-        let mut state = LoopState::default();
-        // 984 bytes and 16 for the block: 1,000.
-        state.apply(&user("x".repeat(984)));
-        state.apply(&RecordBody::Assistant {
-            message: Message::assistant(vec![Block::text("ok")]),
+    fn user(text: String) -> RecordBody {
+        RecordBody::User { message: Message::user_text(text), origin: Origin::Prompt, commands: Vec::new() }
+    }
+
+    fn answered(text: &str, usage: Usage) -> RecordBody {
+        RecordBody::Assistant {
+            message: Message::assistant(vec![Block::text(text)]),
             request: 1,
             model: "m".to_owned(),
             stop_reason: StopReason::EndTurn,
-            usage: Usage { input_tokens: 100, cache_read_tokens: 400, output_tokens: 7, ..Usage::default() },
+            usage,
             cost: Cost::default(),
             incomplete: false,
-        });
-        state.apply(&user("x".repeat(184)));
-        let figures = Accounting::of(&state, 0, &model(200_000, 8_000));
-        assert_eq!(figures.bytes_per_token, 2.0);
-        assert_eq!(figures.messages, 500 + 7 + 100);
+        }
     }
 
     #[test]
-    fn images_count_by_number_and_bytes_apart() {
+    fn the_providers_count_goes_as_far_as_it_does_and_calibrates_the_rest() {
+        let mut state = LoopState::default();
+        let sent = user("word ".repeat(496));
+        state.apply(&sent);
+        let weight = state.message_weight;
+        let usage = Usage { input_tokens: 100, cache_read_tokens: 400, output_tokens: 7, ..Usage::default() };
+        state.apply(&answered("ok", usage));
+        state.apply(&sent);
+        let figures = Accounting::of(&state, 0, &model(200_000, 8_000));
+        assert_eq!(figures.scale, 500.0 * weight::TOKEN as f64 / weight as f64);
+        assert_eq!(figures.messages, 500 + 7 + 500);
+    }
+
+    /// Texts of a kind with the counts of two tokenizers (npm's `gpt-tokenizer` 4.0.0).
+    #[derive(serde::Deserialize)]
+    struct Sample {
+        kind: String,
+        text: String,
+        o200k: u64,
+        cl100k: u64,
+    }
+
+    const TOKENIZERS: [fn(&Sample) -> u64; 2] = [|sample| sample.o200k, |sample| sample.cl100k];
+    /// Kinds that differ between tokenizers: a report must have covered some before they are known well.
+    const SCRIPTS: [&str; 4] = ["chinese", "japanese", "korean", "russian"];
+
+    fn corpus() -> std::collections::BTreeMap<String, Vec<Sample>> {
+        let mut kinds: std::collections::BTreeMap<String, Vec<Sample>> = std::collections::BTreeMap::new();
+        for line in include_str!("weight/corpus.jsonl").lines() {
+            let sample: Sample = serde_json::from_str(line).expect("a sample");
+            kinds.entry(sample.kind.clone()).or_default().push(sample);
+        }
+        kinds
+    }
+
+    /// Texts of a kind with so many tokens or a few more, and how many.
+    fn fill(samples: &[Sample], count: fn(&Sample) -> u64, tokens: u64) -> (String, u64) {
+        let (mut text, mut counted) = (String::new(), 0);
+        for sample in samples.iter().cycle() {
+            if counted >= tokens {
+                break;
+            }
+            text.push_str(&sample.text);
+            counted += count(sample);
+        }
+        (text, counted)
+    }
+
+    #[test]
+    fn at_the_thresholds_the_estimate_is_within_a_tenth_also_where_a_conversation_changes_kind() {
+        let corpus = corpus();
+        // Small, for speed: only shares matter.
+        let model = model(30_000, 2_000);
+        let compact_at = Accounting::of(&LoopState::default(), 0, &model).compact_at;
+        let check = |from: &str, to: &str, count: fn(&Sample) -> u64, added: u64| {
+            let (before, reported) = fill(&corpus[from], count, compact_at - added);
+            let (after, unknown) = fill(&corpus[to], count, added);
+            let mut state = LoopState::default();
+            state.apply(&user(before));
+            state.apply(&answered("", Usage { input_tokens: reported, ..Usage::default() }));
+            state.apply(&user(after));
+            let estimated = Accounting::of(&state, 0, &model).messages as f64;
+            let error = estimated / (reported + unknown) as f64 - 1.0;
+            assert!(error.abs() <= 0.1, "from {from} to {to}, {added} tokens added: {:.1} %", error * 100.0);
+        };
+        for count in TOKENIZERS {
+            for from in corpus.keys() {
+                for to in corpus.keys() {
+                    // As the results of one turn may bring to a large window, and twice that.
+                    check(from, to, count, compact_at / 4);
+                    if [from, to].iter().all(|kind| !SCRIPTS.contains(&kind.as_str())) {
+                        check(from, to, count, compact_at / 2);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn before_a_provider_has_reported_estimates_are_rather_high() {
+        for count in TOKENIZERS {
+            for (kind, samples) in corpus() {
+                let (text, tokens) = fill(&samples, count, 50_000);
+                let estimated = estimate(&[Message::user_text(text)], UNCALIBRATED);
+                assert!(estimated * 10 >= tokens * 9, "{kind}: {estimated} of {tokens}");
+            }
+        }
+    }
+
+    #[test]
+    fn images_weigh_by_size_and_their_bytes_are_counted_apart() {
         let image = || ResultBlock::Image { media_type: "image/png".to_owned(), data: "A".repeat(5_000) };
         let result =
             Block::ToolResult { tool_use_id: id("t"), content: vec![image(), image()], is_error: false };
         let messages = [Message::user(vec![result])];
-        assert_eq!(estimate(&messages, 1.0), 2 * IMAGE_TOKENS + BLOCK_BYTES);
-        assert_eq!(media_bytes(&messages), 10_000);
+        assert_eq!(estimate(&messages, 1.0), 2 * weight::MAX_IMAGE_TOKENS + BLOCK_TOKENS);
+        assert_eq!((message_bytes(&messages), media_bytes(&messages)), (0, 10_000));
     }
 }

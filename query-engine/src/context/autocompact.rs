@@ -163,14 +163,14 @@ pub struct History<'a> {
     /// The model's window, in tokens.
     pub window: u64,
     /// Calibrated.
-    pub bytes_per_token: f64,
+    pub scale: f64,
 }
 
 /// Puts the summary in the place of what is before the tail.
 pub fn compact(history: &History<'_>, summary: &str) -> Compacted {
     let tail_budget = TAIL_TOKENS.min(history.window / 10);
-    let tail_start = tail_start(history.messages, tail_budget, history.bytes_per_token);
-    let tail = shrunk_tail(&history.messages[tail_start..], tail_budget, history.bytes_per_token);
+    let tail_start = tail_start(history.messages, tail_budget, history.scale);
+    let tail = shrunk_tail(&history.messages[tail_start..], tail_budget, history.scale);
 
     let first = history.first.or(history.messages.first());
     let mut head: Vec<Block> = first.map(|message| sendable(&message.content)).unwrap_or_default();
@@ -192,7 +192,7 @@ fn person_blocks(history: &History<'_>, tail: &[Message]) -> Vec<Block> {
     for message in history.person.iter().rev() {
         let blocks: Vec<Block> =
             sendable(&message.content).into_iter().filter(|block| !in_tail(block)).collect();
-        let size = estimate(&[Message::user(blocks.clone())], history.bytes_per_token);
+        let size = estimate(&[Message::user(blocks.clone())], history.scale);
         if size > left {
             break;
         }
@@ -219,14 +219,14 @@ fn sendable(content: &[Block]) -> Vec<Block> {
 
 /// Where the kept tail begins: at an assistant message, as many whole rounds as fit; the newest round is
 /// kept always, since nothing else holds what was not answered yet.
-fn tail_start(messages: &[Message], budget: u64, bytes_per_token: f64) -> usize {
+fn tail_start(messages: &[Message], budget: u64, scale: f64) -> usize {
     let starts: Vec<usize> = round_starts(messages).into_iter().filter(|&start| start > 0).collect();
     let mut chosen = match starts.last() {
         Some(&newest) => newest,
         None => return messages.len(),
     };
     for &start in starts.iter().rev() {
-        if estimate(&messages[start..], bytes_per_token) > budget {
+        if estimate(&messages[start..], scale) > budget {
             break;
         }
         chosen = start;
@@ -236,9 +236,9 @@ fn tail_start(messages: &[Message], budget: u64, bytes_per_token: f64) -> usize 
 }
 
 /// The tail without thinking; one that is too long alone is cut inside its results (K13).
-fn shrunk_tail(tail: &[Message], budget: u64, bytes_per_token: f64) -> Vec<Message> {
+fn shrunk_tail(tail: &[Message], budget: u64, scale: f64) -> Vec<Message> {
     let mut tail: Vec<Message> = tail.iter().map(without_thinking).collect();
-    if estimate(&tail, bytes_per_token) <= budget {
+    if estimate(&tail, scale) <= budget {
         return tail;
     }
     let results = tail
@@ -247,8 +247,10 @@ fn shrunk_tail(tail: &[Message], budget: u64, bytes_per_token: f64) -> Vec<Messa
         .filter(|block| matches!(block, Block::ToolResult { .. }))
         .count()
         .max(1);
+    let chars: usize = tail.iter().flat_map(|message| &message.content).map(result_chars).sum();
+    let chars_per_token = chars as f64 / estimate(&tail, scale).max(1) as f64;
     // `cut` keeps two tenths of what it is given.
-    let share = (budget as f64 * bytes_per_token / results as f64 * 5.0) as usize;
+    let share = (budget as f64 * chars_per_token / results as f64 * 5.0) as usize;
     for block in tail.iter_mut().flat_map(|message| &mut message.content) {
         if let Block::ToolResult { content, .. } = block
             && tool_result_budget::chars_of(content) > share / 5
@@ -257,6 +259,18 @@ fn shrunk_tail(tail: &[Message], budget: u64, bytes_per_token: f64) -> Vec<Messa
         }
     }
     tail
+}
+
+fn result_chars(block: &Block) -> usize {
+    match block {
+        Block::ToolResult { content, .. } => tool_result_budget::chars_of(content),
+        Block::Text { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::Image { .. }
+        | Block::Opaque { .. } => 0,
+    }
 }
 
 /// A message without thinking, as every boundary leaves them.

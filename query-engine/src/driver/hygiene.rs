@@ -195,7 +195,7 @@ impl Engine {
         let info = self.model_info();
         let view = view::api_messages(&self.state.messages, &self.state.asked, &info.name);
         let cleared = Cleared::of(&view);
-        let estimate = |messages: &[Message]| accounting::estimate(messages, accounting.bytes_per_token);
+        let estimate = |messages: &[Message]| accounting::estimate(messages, accounting.scale);
         let (before, after) = (estimate(&view), estimate(&cleared.messages));
         let freed = before.saturating_sub(after);
         let left = accounting.messages.saturating_sub(freed);
@@ -321,7 +321,7 @@ impl Engine {
         };
         let stripped: Vec<Message> = stripped.iter().map(autocompact::without_thinking).collect();
         let pre_tokens = self.accounting().messages;
-        let post_tokens = accounting::estimate(&stripped, self.accounting().bytes_per_token);
+        let post_tokens = accounting::estimate(&stripped, self.accounting().scale);
         let record =
             boundary(Trigger::Overflow, &[STRIP_MEDIA], pre_tokens, post_tokens, 0, Vec::new(), stripped);
         self.push(RecordBody::CompactBoundary(record));
@@ -378,12 +378,12 @@ impl Engine {
                 person: &self.state.person,
                 attachments: &attachments,
                 window: info.context_window,
-                bytes_per_token: accounting.bytes_per_token,
+                scale: accounting.scale,
             },
             &text,
         );
-        let before = accounting::estimate(view, accounting.bytes_per_token);
-        let after = accounting::estimate(&compacted.messages, accounting.bytes_per_token);
+        let before = accounting::estimate(view, accounting.scale);
+        let after = accounting::estimate(&compacted.messages, accounting.scale);
         if !autocompact::saves_enough(before, after) {
             self.compaction_failed(&format!("{before} tokens became {after}"), model, usage, cost);
             return Ok(Room::NotMade);
@@ -433,8 +433,7 @@ impl Engine {
             let messages = autocompact::summary_request(&view, left_out);
             let planned = PlannedCall {
                 model: info.name.clone(),
-                input_tokens: accounting.overhead
-                    + accounting::estimate(&messages, accounting.bytes_per_token),
+                input_tokens: accounting.overhead + accounting::estimate(&messages, accounting.scale),
                 max_tokens: info.max_output.min(RESERVED_OUTPUT),
             };
             let max_tokens = match self.ask_for_grant(&model, planned).await {

@@ -10,7 +10,7 @@ use crate::{
 
 /// A bench whose window holds `window` tokens; a `Read` brings about 4,000 tokens.
 fn bench(window: u64, scripts: impl IntoIterator<Item = Script>) -> Bench {
-    let read = FakeTool::reads("Read", Behaviour::Answer(ToolOutput::text("line of text\n".repeat(1_100))));
+    let read = FakeTool::reads("Read", Behaviour::Answer(ToolOutput::text("line of text\n".repeat(1_150))));
     let mut bench = Bench::new([]).tool(read);
     let info =
         ModelInfo { name: "test/model".to_owned(), context_window: window, max_output: 1_000, caches: true };

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     context::{
-        accounting::{BYTES_PER_TOKEN, estimate},
+        accounting::{UNCALIBRATED, estimate, message_bytes},
         autocompact::{self, History},
         microcompact::microcompact,
         snip::snip,
@@ -171,7 +171,7 @@ proptest! {
         prop_assert_eq!(&done, &microcompact(&snipped));
         let cleared = done.as_ref().map_or(&snipped, |done| &done.messages);
         check_messages(cleared);
-        prop_assert!(estimate(cleared, BYTES_PER_TOKEN) <= estimate(&view, BYTES_PER_TOKEN));
+        prop_assert!(message_bytes(cleared) <= message_bytes(&view));
         prop_assert!(cleared[0].text().starts_with("the first request"));
         // The same calls and words; only results change, and none that was not sent.
         prop_assert_eq!(&cleared[last_turn..], &view[last_turn..]);
@@ -213,7 +213,7 @@ proptest! {
             person: &state.person,
             attachments: &[],
             window,
-            bytes_per_token: BYTES_PER_TOKEN,
+            scale: UNCALIBRATED,
         };
         let compacted = autocompact::compact(&history, "summary");
         prop_assert_eq!(&compacted, &autocompact::compact(&history, "summary"));
@@ -221,7 +221,7 @@ proptest! {
         prop_assert!(compacted.messages[0].text().starts_with("the first request"));
         prop_assert_eq!(blocks(&compacted.messages).iter().filter(|(_, block)| matches!(block, Block::Thinking { .. })).count(), 0);
         // What is not smaller is refused.
-        let (before, after) = (estimate(&view, BYTES_PER_TOKEN), estimate(&compacted.messages, BYTES_PER_TOKEN));
+        let (before, after) = (estimate(&view, UNCALIBRATED), estimate(&compacted.messages, UNCALIBRATED));
         if autocompact::saves_enough(before, after) {
             prop_assert!(after <= before);
         }
