@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use swarm_protocol::{PermissionRequestId, Seq, SessionId, Timestamp, WorkerId, frame::Live};
+use swarm_protocol::{
+    PermissionRequestId, Seq, SessionId, Timestamp, WorkerId,
+    frame::{CacheBreakCause, Live},
+};
 
 /// The last news of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +18,10 @@ pub(crate) struct LiveState {
     pub(crate) context_tokens: Option<u64>,
     /// Its effective window.
     pub(crate) context_window: Option<u64>,
+    /// How often the provider's cache failed it.
+    pub(crate) cache_breaks: u32,
+    /// Why the last time.
+    pub(crate) last_cache_break: Option<CacheBreakCause>,
 }
 
 /// The table. Its locks are never held across an await.
@@ -38,6 +45,11 @@ impl LiveTable {
             }
             Live::ToolStarted { tool, summary, .. } => {
                 table.entry(worker_id.clone()).or_default().activity = format!("{tool} {summary}");
+            }
+            Live::CacheBreak { cause, .. } => {
+                let state = table.entry(worker_id.clone()).or_default();
+                state.cache_breaks += 1;
+                state.last_cache_break = Some(*cause);
             }
             Live::TextDelta { .. }
             | Live::ToolProgress { .. }

@@ -4,6 +4,7 @@ pub mod accounting;
 pub mod autocompact;
 pub mod boundary;
 pub mod cache;
+pub mod cache_break;
 pub mod microcompact;
 mod pairs;
 pub mod prefix;

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use swarm_protocol::{
     Block, ExitReason, Message, Role, Usage,
-    frame::Live,
+    frame::{CacheBreakCause, Live},
     record::{Origin, RecordBody},
     status::WaitingFor,
     usage::Cost,
@@ -198,6 +198,8 @@ pub struct Engine {
     last_model: Option<String>,
     /// Until when the provider's cache holds what the own model was last sent.
     warm_until: Option<Instant>,
+    /// What the last answer left in the provider's cache.
+    cached: Option<Cached>,
     /// Tokens in the conversation when clearing results last brought too little.
     looked_at: u64,
     /// The agent was told that most of its budget is spent.
@@ -210,6 +212,14 @@ pub struct Engine {
     /// In tests, every record so far: after each append the state is compared with their fold.
     #[cfg(test)]
     audit: Option<Vec<RecordBody>>,
+}
+
+/// What the last answer left in the provider's cache.
+struct Cached {
+    tokens: u64,
+    since: Instant,
+    /// The first thing that requests since then changed of it; some may have failed.
+    changed: Option<CacheBreakCause>,
 }
 
 impl Engine {
@@ -234,6 +244,7 @@ impl Engine {
             first_failure: None,
             last_model: None,
             warm_until,
+            cached: None,
             looked_at: 0,
             warned_of_budget: false,
             compact_first: false,

@@ -124,6 +124,60 @@ pub enum Live {
         /// Until when, where that is known.
         until: Option<Timestamp>,
     },
+    /// The provider read less of a request from its cache than it should have had.
+    CacheBreak {
+        /// Tokens that it had before.
+        expected_tokens: u64,
+        /// Tokens that it read.
+        read_tokens: u64,
+        /// Why.
+        cause: CacheBreakCause,
+    },
+}
+
+/// Why a provider's cache did not serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CacheBreakCause {
+    /// Another model was asked than before.
+    Model,
+    /// Tools were changed.
+    Tools,
+    /// The system prompt was changed.
+    System,
+    /// What was sent before was changed: history was made smaller.
+    Messages,
+    /// More time had passed than the cache lives.
+    Expired,
+    /// None of these: the provider dropped it, or asked another machine.
+    Provider,
+}
+
+impl CacheBreakCause {
+    /// As on the wire; a metric's label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Tools => "tools",
+            Self::System => "system",
+            Self::Messages => "messages",
+            Self::Expired => "expired",
+            Self::Provider => "provider",
+        }
+    }
+
+    /// For people.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Model => "another model was asked",
+            Self::Tools => "the tools changed",
+            Self::System => "the system prompt changed",
+            Self::Messages => "history was made smaller",
+            Self::Expired => "it was older than the cache lives",
+            Self::Provider => "the provider had dropped it",
+        }
+    }
 }
 
 /// From server to worker.

@@ -106,6 +106,35 @@ async fn a_cache_that_has_expired_is_written_again_and_read_from_then_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cache_that_the_provider_dropped_is_counted_and_told() {
+    let rig = rig_of("anthropic", "").await;
+    rig.coordinator(Reply::call("Agent", agent("slow")));
+    let last = Reply::say("Done.").hold("end");
+    rig.model.agent(&prompt("slow"), [turn(0), turn(1).hold("old"), turn(2), last]);
+    let task = rig.submit().await;
+    rig.model.gate("old").reached().await;
+    // The provider's clock alone goes on: for the worker the cache is fresh.
+    let clock = format!("{}/__control/clock", rig.model.url());
+    let advance = integration_tests::http_client().post(clock).json(&json!({"seconds": 360}));
+    assert_eq!(advance.send().await.expect("an answer").status(), StatusCode::OK);
+    assert_eq!(rig.worker(&task, "slow").await["cache_breaks"], 0);
+    rig.model.gate("old").open();
+    rig.model.gate("end").reached().await;
+    let worker = rig.worker_is(&task, "slow", "a break", |worker| worker["cache_breaks"] == 1).await;
+    assert_eq!(worker["last_cache_break"], "provider");
+    let metrics = rig.api().get("//metrics").await;
+    let metrics = metrics.as_str().expect("figures are text");
+    let line = "swarm_cache_breaks_total{cause=\"provider\"} 1";
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+    let id = worker["id"].as_str().expect("an id");
+    let shown = rig.home.run(rig.repo.path(), &["show", id]).await.expect_code(0);
+    let words = "not read as expected once, last: the provider had dropped it";
+    assert!(shown.stdout.contains(words), "{}", shown.stdout);
+    rig.model.gate("end").open();
+    rig.done(&task).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_turn_of_many_calls_still_finds_what_was_written_before_it() {
     let rig = rig_of("anthropic", "").await;
     rig.coordinator(Reply::call("Agent", agent("wide")));

@@ -75,6 +75,8 @@ pub(crate) fn worker(id: &str, name: &str) -> WorkerView {
         activity: String::new(),
         context_tokens: None,
         context_window: None,
+        cache_breaks: 0,
+        last_cache_break: None,
         worktree: "/w".to_owned(),
         worktree_exists: true,
         port_base: 41_200,

@@ -485,7 +485,7 @@ impl StateView {
                 Live::Waiting { waiting_for: Some(_), cause, .. } => self.activity = cause,
                 Live::Waiting { waiting_for: None, .. } => self.activity.clear(),
                 Live::ToolStarted { tool, summary, .. } => self.activity = format!("{tool} {summary}"),
-                Live::ToolProgress { .. } | Live::ToolEnded { .. } => {}
+                Live::ToolProgress { .. } | Live::ToolEnded { .. } | Live::CacheBreak { .. } => {}
             }
             return;
         };
@@ -506,7 +506,7 @@ impl StateView {
             Live::TextDelta { thinking, .. } => {
                 (if thinking { "thinking" } else { "writing" }).clone_into(&mut worker.activity);
             }
-            Live::ToolProgress { .. } | Live::ToolEnded { .. } => {}
+            Live::ToolProgress { .. } | Live::ToolEnded { .. } | Live::CacheBreak { .. } => {}
         }
     }
 }

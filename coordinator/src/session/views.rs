@@ -76,6 +76,8 @@ pub(crate) fn worker_view(
         activity,
         context_tokens: live.and_then(|live| live.context_tokens),
         context_window: live.and_then(|live| live.context_window),
+        cache_breaks: live.map_or(0, |live| live.cache_breaks),
+        last_cache_break: live.and_then(|live| live.last_cache_break),
         worktree: worker.spec.worktree.to_string_lossy().into_owned(),
         worktree_exists: worker.worktree_exists,
         port_base: worker.spec.port_base,

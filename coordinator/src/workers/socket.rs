@@ -191,6 +191,11 @@ async fn take(
         }
         FromWorker::Live { live } => {
             shared.live.note(worker_id, &live);
+            if let Live::CacheBreak { cause, .. } = &live {
+                metrics::with_local_recorder(&shared.recorder, || {
+                    metrics::counter!("swarm_cache_breaks_total", "cause" => cause.as_str()).increment(1);
+                });
+            }
             if let Live::Waiting { waiting_for, cause, .. } = &live {
                 let order = Order::WorkerWaits {
                     worker_id: worker_id.clone(),

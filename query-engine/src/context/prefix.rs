@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use swarm_protocol::Message;
+use swarm_protocol::{Message, frame::CacheBreakCause};
 
 use crate::ports::{ModelRequest, Prefix};
 
@@ -50,6 +50,20 @@ impl PrefixGuard {
         self.declared = None;
         answer
     }
+
+    /// What of the last request is different in this one; nothing when it goes on from it.
+    pub fn change(&self, request: &ModelRequest) -> Option<CacheBreakCause> {
+        let last = self.last.as_ref()?;
+        if !Arc::ptr_eq(&last.prefix, &request.prefix) {
+            if last.prefix.tools != request.prefix.tools {
+                return Some(CacheBreakCause::Tools);
+            }
+            if last.prefix.system != request.prefix.system {
+                return Some(CacheBreakCause::System);
+            }
+        }
+        compare(last, request).is_err().then_some(CacheBreakCause::Messages)
+    }
 }
 
 fn compare(last: &Sent, request: &ModelRequest) -> Result<(), PrefixBroken> {
@@ -84,6 +98,8 @@ fn first_difference(before: &Message, now: Option<&Message>, may_grow: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::ToolSpec;
+    use serde_json::json;
     use swarm_protocol::Block;
 
     fn request(system: &str, messages: &[&str]) -> ModelRequest {
@@ -104,6 +120,16 @@ mod tests {
         assert_eq!(guard.check(&request("s", &["a"])), Err(PrefixBroken::Block { index: 1 }));
         assert_eq!(guard.check(&request("t", &["a"])), Err(PrefixBroken::Prefix));
         assert_eq!(guard.check(&request("t", &[])), Err(PrefixBroken::Block { index: 0 }));
+        let tools = |mut request: ModelRequest| {
+            let tool = ToolSpec { name: "t".to_owned(), description: String::new(), input_schema: json!({}) };
+            Arc::make_mut(&mut request.prefix).tools.push(tool);
+            request
+        };
+        assert_eq!(guard.check(&request("t", &["a"])), Ok(()));
+        assert_eq!(guard.change(&request("t", &["a", "b"])), None);
+        assert_eq!(guard.change(&request("t", &["b"])), Some(CacheBreakCause::Messages));
+        assert_eq!(guard.change(&request("s", &["b"])), Some(CacheBreakCause::System));
+        assert_eq!(guard.change(&tools(request("s", &["b"]))), Some(CacheBreakCause::Tools));
         let more = |mut request: ModelRequest| {
             Arc::make_mut(&mut request.messages[0]).content.push(Block::text("more"));
             request

@@ -19,6 +19,7 @@ use crate::{
     },
 };
 
+mod cache;
 mod compaction;
 mod generated;
 mod loops;

@@ -5,16 +5,17 @@ use std::{collections::HashSet, sync::Arc};
 use futures::StreamExt;
 use swarm_protocol::{
     Block, Message, Role, ToolUseId, Usage,
-    frame::Live,
+    frame::{CacheBreakCause, Live},
     record::{Origin, RecordBody, StopReason, ToolFinished},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cancel, Engine};
+use super::{Cached, Cancel, Engine};
 use crate::{
     context::{
         accounting, cache,
+        cache_break::{self, Left},
         tool_result_budget::{self as budget, PER_TURN_CHARS, Size},
     },
     executor::{Executor, ExecutorConfig, INTERRUPTED, Progress},
@@ -57,6 +58,10 @@ struct Turn {
     model: Arc<dyn Model>,
     request: u64,
     estimated_tokens: u64,
+    /// What the provider's cache held when it left.
+    left: Option<Left>,
+    /// When the provider last said something: tools may run long after that.
+    heard: Instant,
     response: Response,
     executor: Executor,
     /// A call whose arguments may be cut: it waits for what follows it.
@@ -122,7 +127,8 @@ impl Engine {
             self.flush(vec![started], durability).await?;
             self.in_request = true;
         }
-        if self.last_model.as_ref().is_some_and(|last| *last != info.name) {
+        let is_other_model = self.last_model.as_ref().is_some_and(|last| *last != info.name);
+        if is_other_model {
             self.guard.declare_break("model changed");
         }
         self.last_model = Some(info.name.clone());
@@ -136,6 +142,12 @@ impl Engine {
             messages,
             max_tokens,
         };
+        let changed =
+            is_other_model.then_some(CacheBreakCause::Model).or_else(|| self.guard.change(&request));
+        let left = self.cached.as_mut().map(|cached| {
+            cached.changed = cached.changed.or(changed);
+            Left { tokens: cached.tokens, age: cached.since.elapsed(), changed: cached.changed }
+        });
         if let Err(error) = self.guard.check(&request) {
             tracing::error!(%error, request = self.state.request, "the prefix rule is broken");
             debug_assert!(false, "the prefix rule is broken: {error}");
@@ -159,6 +171,8 @@ impl Engine {
             model,
             request: self.state.request,
             estimated_tokens,
+            left,
+            heard: Instant::now(),
             response: Response::default(),
             executor,
             held: None,
@@ -185,6 +199,7 @@ impl Engine {
                 () = cancel.cancelled() => return Ok(Ended::Cancelled(Interrupted::Streaming)),
                 event = stream.next() => match event {
                     Some(Ok(event)) => {
+                        turn.heard = Instant::now();
                         self.observe(&event);
                         self.observe_arguments(turn, &event);
                         let stopped = take_event(turn, &event);
@@ -334,7 +349,8 @@ impl Engine {
     }
 
     async fn commit_whole(&mut self, mut turn: Turn) -> Result<StepOutcome, StorageError> {
-        self.warm_until = Some(Instant::now() + self.config.cache_ttl);
+        self.warm_until = Some(turn.heard + self.config.cache_ttl);
+        self.watch_cache(&turn);
         let stop_reason = turn.response.stop_reason.clone().unwrap_or(StopReason::EndTurn);
         if let StopReason::Unknown { word } = &stop_reason {
             tracing::warn!(stop_reason = word, "the model stopped for a reason this version does not know");
@@ -362,6 +378,26 @@ impl Engine {
         let stop = turn.executor.wants_stop();
         self.commit(turn, blocks, stop_reason, false, None).await?;
         Ok(if stop { StepOutcome::DeniedAndStopped } else { StepOutcome::Answered(answered) })
+    }
+
+    /// Tells when the provider's cache did not serve what the last answer left in it.
+    fn watch_cache(&mut self, turn: &Turn) {
+        let Some(usage) = turn.response.usage else { return };
+        let lifetime = self.config.cache_ttl;
+        if let Some(left) = turn.left
+            && let Some(cause) = cache_break::cause(&left, &usage, lifetime)
+        {
+            let (expected_tokens, read_tokens) = (left.tokens, usage.cache_read_tokens);
+            tracing::info!(
+                expected_tokens,
+                read_tokens,
+                cause = cause.as_str(),
+                "the provider's cache did not serve"
+            );
+            self.ports.observer.live(Live::CacheBreak { expected_tokens, read_tokens, cause });
+        }
+        self.cached =
+            cache_break::left_by(&usage).map(|tokens| Cached { tokens, since: turn.heard, changed: None });
     }
 
     /// The words so far are kept; the connection was closed, so that the rest is not paid for.

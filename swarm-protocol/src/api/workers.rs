@@ -75,6 +75,12 @@ pub struct WorkerView {
     pub context_tokens: Option<u64>,
     /// The effective window.
     pub context_window: Option<u64>,
+    /// How often the provider's cache failed its present process, and why the last time; zero when nothing is known.
+    #[serde(default)]
+    pub cache_breaks: u32,
+    /// See `cache_breaks`.
+    #[serde(default)]
+    pub last_cache_break: Option<crate::frame::CacheBreakCause>,
     /// Its worktree.
     pub worktree: String,
     /// Whether the worktree exists.

@@ -243,7 +243,10 @@ impl Viewer {
                 Live::Waiting { waiting_for: Some(_), cause, .. } => {
                     self.line(shell, &paint(YELLOW, &format!("waits: {}", visible(cause))))?;
                 }
-                Live::ToolEnded { .. } | Live::Activity { .. } | Live::Waiting { .. } => {}
+                Live::ToolEnded { .. }
+                | Live::Activity { .. }
+                | Live::CacheBreak { .. }
+                | Live::Waiting { .. } => {}
             },
             Event::WorkerRecord { record, .. } => {
                 for tool in record.tools.iter().filter(|tool| tool.is_error.is_some()) {

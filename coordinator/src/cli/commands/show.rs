@@ -144,6 +144,14 @@ fn worker_text(
             format::money(worker.cost_usd)
         ),
     );
+    if let Some(cause) = worker.last_cache_break {
+        let often = match worker.cache_breaks {
+            0 | 1 => "once".to_owned(),
+            n => format!("{n} times"),
+        };
+        let words = format!("not read as expected {often}, last: {}", cause.describe());
+        labelled(&mut shown, "cache", &words);
+    }
     if let Some(tier) = worker.sandbox_tier {
         labelled(&mut shown, "sandbox", &tier_words(tier));
     }
