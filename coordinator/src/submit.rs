@@ -18,6 +18,7 @@ use swarm_protocol::{
     event::SessionSpec,
     launch::{AgentLimits, ModelEndpoint, Models},
     permission::PermissionMode,
+    usage::Caps,
 };
 use worktree_manager::{BaseError, Head, OpenError, ReadError, Repository};
 
@@ -116,6 +117,16 @@ pub(crate) enum SubmitError {
     /// A model's name leads nowhere, or its key is missing.
     #[error(transparent)]
     Model(#[from] EndpointError),
+    /// A cap in dollars over a model of unknown price.
+    #[error("{cap} needs the price of {model}, which is not known")]
+    UnknownPrice {
+        /// The setting that caps.
+        cap: &'static str,
+        /// `provider/model`.
+        model: String,
+        /// The endpoint profile's name, where a price can stand.
+        profile: String,
+    },
     /// `bypassPermissions` is forbidden by a managed setting.
     #[error("bypassPermissions is switched off by {by}")]
     BypassDisabled {
@@ -464,6 +475,10 @@ async fn specify(
     let Settings { config, claude, wants, trust } =
         settings_of(&shared.home, &source.user_home, Some(&checkout), &source.env, &source.flags)?;
     let (models, keys) = models(&config, &source)?;
+    if config.budget_usd.is_some() || config.budget_tokens.is_some() {
+        return Err(SubmitError::NotAvailable { what: "budget_usd" });
+    }
+    check_prices(&config, &models)?;
     let permission_mode = permission_mode(&config, &claude)?;
     let carried = carry::take(&repository, task, &facts, &base.commit).await?;
     let mut notices = notices(&facts, &base, carried.as_ref(), &wants, &trust, &claude);
@@ -505,6 +520,7 @@ async fn specify(
             sandbox_required: config.sandbox_required,
             sandbox_network: config.sandbox_network,
             git_lock_wait_ms: millis(shared.settings.git_lock_wait),
+            budget: Caps { usd: config.worker_budget_usd, tokens: config.worker_budget_tokens },
         },
         worker_restarts: config.worker_restarts,
         notification_window_ms: millis(config.notification_window),
@@ -523,6 +539,27 @@ async fn specify(
     spec.prefix_sha256 = prefix_store::keep(&shared.home.prompts(), &engine::new_prefix(&spec))
         .map_err(|source| SubmitError::Home { home: shared.home.root().to_owned(), source })?;
     Ok((spec, keys, notices))
+}
+
+/// A cap in dollars can only be kept where every call has a price.
+fn check_prices(config: &Config, models: &Models) -> Result<(), SubmitError> {
+    let Models { coordinator, worker, helper, fallback } = models;
+    let of_workers = [Some(worker), helper.as_ref(), fallback.as_ref()];
+    let cap = match (config.budget_usd, config.worker_budget_usd) {
+        (Some(_), _) => "budget_usd",
+        (None, Some(_)) => "worker.budget_usd",
+        (None, None) => return Ok(()),
+    };
+    let of_coordinator = config.budget_usd.map(|_| coordinator);
+    let mut capped = of_workers.into_iter().chain([of_coordinator]).flatten();
+    match capped.find(|endpoint| !model_client::is_priced(endpoint)) {
+        None => Ok(()),
+        Some(endpoint) => Err(SubmitError::UnknownPrice {
+            cap,
+            model: endpoint.display_name(),
+            profile: endpoint.provider.clone(),
+        }),
+    }
 }
 
 fn joined(commands: &[String]) -> Option<String> {

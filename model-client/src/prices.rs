@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use swarm_protocol::{
     Usage,
-    launch::{ModelEndpoint, Price},
+    launch::{ApiKind, ModelEndpoint, Price},
     usage::Cost,
 };
 
@@ -58,6 +58,12 @@ pub(crate) fn cost(endpoint: &ModelEndpoint, model: &str, usage: &Usage) -> Cost
     }
 }
 
+/// Whether calls of this endpoint's model have a known price: configured, of the table, or none because it is the demo.
+/// What answers under another name is charged as the model that was asked.
+pub fn is_priced(endpoint: &ModelEndpoint) -> bool {
+    endpoint.api == ApiKind::Demo || endpoint.price.is_some() || find(&endpoint.model).is_some()
+}
+
 fn find(model: &str) -> Option<&'static Entry> {
     let name = bare_name(model);
     TABLE.model.iter().filter(|entry| is_of(name, &entry.name)).max_by_key(|entry| entry.name.len())
@@ -90,8 +96,6 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use swarm_protocol::launch::ApiKind;
-
     use super::*;
 
     const USAGE: Usage = Usage {
@@ -118,6 +122,17 @@ mod tests {
         check("claude-opus-50", None);
         check("claude-opus-5-7", None);
         check("qwen3", None);
+    }
+
+    #[test]
+    fn what_is_priced_has_a_cost() {
+        let endpoint = |api, model| crate::endpoint::testing::endpoint(api, model, "http://127.0.0.1:1");
+        assert!(is_priced(&endpoint(ApiKind::Anthropic, "claude-opus-5")));
+        assert!(is_priced(&endpoint(ApiKind::Demo, "demo")));
+        let mut unknown = endpoint(ApiKind::Chat, "qwen3");
+        assert!(!is_priced(&unknown) && cost(&unknown, "qwen3", &USAGE).exact_usd().is_none());
+        unknown.price = Some(Price { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
+        assert!(is_priced(&unknown) && cost(&unknown, "qwen3", &USAGE).exact_usd().is_some());
     }
 
     #[test]

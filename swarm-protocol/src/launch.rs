@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ids::{RunNumber, SessionId, TaskId, WorkerId},
     permission::{PermissionMode, Rule},
-    usage::Cost,
+    usage::{Caps, Cost},
 };
 
 /// Which wire format an endpoint speaks.
@@ -194,6 +194,9 @@ pub struct AgentLimits {
     /// How long a git lock of another program is waited for, in milliseconds.
     #[serde(default = "git_lock_wait_ms")]
     pub git_lock_wait_ms: u64,
+    /// What each agent may spend in its life.
+    #[serde(default)]
+    pub budget: Caps,
 }
 
 /// The wait of sessions that were opened before there was a setting.

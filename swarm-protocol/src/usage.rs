@@ -74,6 +74,26 @@ impl Cost {
     }
 }
 
+/// What may be spent at most (spec 10.1); nothing where there is no cap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Caps {
+    /// US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd: Option<f64>,
+    /// Tokens, input and output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+}
+
+impl Caps {
+    /// Whether anything is capped.
+    pub const fn is_capped(&self) -> bool {
+        self.usd.is_some() || self.tokens.is_some()
+    }
+}
+
 impl AddAssign for Cost {
     fn add_assign(&mut self, other: Self) {
         self.known_usd += other.known_usd;

@@ -5,6 +5,7 @@
 
 mod rig;
 
+mod budgets;
 mod caching;
 mod cases;
 mod clearing;

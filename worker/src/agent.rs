@@ -12,6 +12,7 @@ use agent_host::transcript::{Loaded, TranscriptFile};
 use anyhow::Context as _;
 use query_engine::{
     Cancel, Engine, EngineConfig, LoopState, Ports,
+    budget::Budget,
     ports::{Durability, NoHooks, Observer as _, Prefix, Unlimited},
 };
 use swarm_protocol::{
@@ -19,6 +20,7 @@ use swarm_protocol::{
     frame::{Keys, Live},
     launch::WorkerLaunch,
     record::{RecordBody, RunEnd, RunStarted},
+    usage::Caps,
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -272,6 +274,8 @@ impl Agent {
             self.prefix(parts).map_err(|error| ExitReason::StorageError { message: format!("{error:#}") })?;
         let mut config = EngineConfig::new(prefix);
         config.max_turns = Some(launch.limits.max_turns);
+        let Caps { usd, tokens } = launch.limits.budget;
+        config.budget = Budget { usd, tokens };
         config.max_tool_concurrency = launch.limits.max_tool_concurrency.max(1);
         config.context_window = launch.spec.model.context_window;
         config.idle_for = self

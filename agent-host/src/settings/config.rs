@@ -70,6 +70,14 @@ pub struct Config {
     pub worker_max_turns: u32,
     /// How often a worker that died is started again.
     pub worker_restarts: u32,
+    /// What a session may spend in US dollars, workers included.
+    pub budget_usd: Option<f64>,
+    /// The same in tokens.
+    pub budget_tokens: Option<u64>,
+    /// What each worker may spend in US dollars.
+    pub worker_budget_usd: Option<f64>,
+    /// The same in tokens.
+    pub worker_budget_tokens: Option<u64>,
     pub permission_mode: PermissionMode,
     pub permission_timeout: Duration,
     pub sandbox_auto_allow: bool,
@@ -99,6 +107,7 @@ pub struct Config {
 enum Value {
     Text(String),
     Number(u64),
+    Dollars(f64),
     Bool(bool),
     Duration(Duration),
     Mode(PermissionMode),
@@ -161,6 +170,10 @@ impl Config {
             Some(Value::Number(number)) => Some(*number),
             _ => None,
         };
+        let dollars = |key: &str| match value(key) {
+            Some(Value::Dollars(dollars)) => Some(*dollars),
+            _ => None,
+        };
         // Each has a default of its kind, which a test reads; 0 and false are never reached.
         let small = |key: &str| number(key).and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
         let port = |key: &str| number(key).and_then(|number| u16::try_from(number).ok()).unwrap_or_default();
@@ -190,6 +203,10 @@ impl Config {
             coordinator_max_turns: small("coordinator.max_turns"),
             worker_max_turns: small("worker.max_turns"),
             worker_restarts: small("worker.restarts"),
+            budget_usd: dollars("budget_usd"),
+            budget_tokens: number("budget_tokens"),
+            worker_budget_usd: dollars("worker.budget_usd"),
+            worker_budget_tokens: number("worker.budget_tokens"),
             permission_mode,
             permission_timeout: duration("permission_timeout"),
             sandbox_auto_allow: flag("sandbox.auto_allow"),
@@ -261,10 +278,25 @@ fn add_file(
         if key.is_gated && level == Level::UntrustedRepository {
             slot.ignored = Some((shown, source));
         } else {
-            slot.values.push((value, shown, source));
+            // A repository's cap that is higher than the user's own stays below it.
+            let at = match slot.values.last() {
+                Some((own, ..)) if key.kind.is_cap() && level != Level::Home && exceeds(&value, own) => {
+                    slot.values.len() - 1
+                }
+                _ => slot.values.len(),
+            };
+            slot.values.insert(at, (value, shown, source));
         }
     }
     Ok(())
+}
+
+fn exceeds(cap: &Value, other: &Value) -> bool {
+    match (cap, other) {
+        (Value::Number(cap), Value::Number(other)) => cap > other,
+        (Value::Dollars(cap), Value::Dollars(other)) => cap > other,
+        _ => false,
+    }
 }
 
 /// What a repository's `swarm.toml` runs or widens, one line each.
@@ -292,7 +324,11 @@ fn add_text(
     given: &mut HashMap<&'static str, Given>,
 ) -> Result<(), ConfigError> {
     let raw = match key.kind {
-        Kind::Number { .. } => {
+        Kind::Dollars => match text.trim().parse() {
+            Ok(dollars) => Raw::Float(dollars),
+            Err(_) => Raw::Other(text.into()),
+        },
+        Kind::Number { .. } | Kind::Tokens => {
             text.trim().replace('_', "").parse().map_or_else(|_| Raw::Other(text.into()), Raw::Integer)
         }
         Kind::Bool => match text.trim() {
@@ -335,6 +371,15 @@ fn value_of(key: &Key, raw: &Raw) -> Option<Value> {
         (Kind::Number { least, most }, Raw::Integer(number)) => {
             let number = u64::try_from(*number).ok()?;
             (least..=most).contains(&number).then_some(Value::Number(number))
+        }
+        (Kind::Tokens, Raw::Integer(number)) => {
+            let number = u64::try_from(*number).ok()?;
+            (1..=keys::MOST_TOKENS).contains(&number).then_some(Value::Number(number))
+        }
+        (Kind::Dollars, Raw::Integer(whole)) => value_of(key, &Raw::Float(*whole as f64)),
+        // Not a number is no amount either.
+        (Kind::Dollars, Raw::Float(dollars)) => {
+            (*dollars > 0.0 && *dollars <= keys::MOST_DOLLARS).then_some(Value::Dollars(*dollars))
         }
         (Kind::Bool, Raw::Bool(value)) => Some(Value::Bool(*value)),
         (Kind::Duration { most }, Raw::Text(text)) => {
@@ -413,6 +458,7 @@ fn show(value: &Value) -> String {
     match value {
         Value::Text(text) => format!("{text:?}"),
         Value::Number(number) => number.to_string(),
+        Value::Dollars(dollars) => format!("{dollars:?}"),
         Value::Bool(value) => value.to_string(),
         Value::Duration(duration) if duration.as_millis() % 1_000 != 0 => {
             format!("\"{}ms\"", duration.as_millis())

@@ -15,6 +15,10 @@ pub(crate) enum Kind {
         least: u64,
         most: u64,
     },
+    /// A cap in US dollars. As with tokens: a repository may lower what the user's own file says, never raise it.
+    Dollars,
+    /// A cap in tokens.
+    Tokens,
     Bool,
     /// `90s`, `30m`, `2h`, `50ms`.
     Duration {
@@ -65,7 +69,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 28] = [
+pub(crate) const KEYS: [Key; 32] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -78,6 +82,10 @@ pub(crate) const KEYS: [Key; 28] = [
     key("coordinator.max_turns", number(1, 100_000), "200", "100"),
     key("worker.max_turns", number(1, 100_000), "500", "100"),
     key("worker.restarts", number(0, 10), "1", "2"),
+    key("budget_usd", Kind::Dollars, "", "5.00"),
+    key("budget_tokens", Kind::Tokens, "", "2000000"),
+    key("worker.budget_usd", Kind::Dollars, "", "1.00"),
+    key("worker.budget_tokens", Kind::Tokens, "", "500000"),
     gated("permission_mode", Kind::PermissionMode, "\"acceptEdits\"", "\"acceptEdits\""),
     key("permission_timeout", up_to(DAY), "\"10m\"", "\"5m\""),
     gated("sandbox.auto_allow", Kind::Bool, "true", "false"),
@@ -97,10 +105,8 @@ pub(crate) const KEYS: [Key; 28] = [
 ];
 
 /// Settings of a later version: refused by name, so that nobody believes them in force.
-pub(crate) const LATER: [&str; 11] = [
+pub(crate) const LATER: [&str; 9] = [
     "budget",
-    "budget_usd",
-    "budget_tokens",
     "budget_minutes",
     "auto_mode",
     "classifier",
@@ -120,7 +126,17 @@ pub(crate) fn env_name(key: &str) -> String {
     format!("SWARM_{}", key.replace('.', "_").to_ascii_uppercase())
 }
 
+/// The largest cap in dollars; more is surely a mistake.
+pub(crate) const MOST_DOLLARS: f64 = 1_000_000.0;
+/// The largest cap in tokens.
+pub(crate) const MOST_TOKENS: u64 = 1_000_000_000_000;
+
 impl Kind {
+    /// Whether it bounds what is spent.
+    pub(crate) const fn is_cap(self) -> bool {
+        matches!(self, Self::Dollars | Self::Tokens)
+    }
+
     /// Completes "must be …".
     pub(crate) fn expected(self) -> String {
         match self {
@@ -128,6 +144,8 @@ impl Kind {
             Self::Directory => "a directory".into(),
             Self::BranchPrefix => "a prefix that git takes in a branch name".into(),
             Self::Number { least, most } => format!("a number from {least} to {most}"),
+            Self::Dollars => format!("an amount of US dollars above 0, at most {MOST_DOLLARS:.0}"),
+            Self::Tokens => format!("a number of tokens from 1 to {MOST_TOKENS}"),
             Self::Bool => "true or false".into(),
             Self::Duration { most } => {
                 format!("a time such as \"90s\", \"10m\" or \"2h\", at most {}", show_duration(most))

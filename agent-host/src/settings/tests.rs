@@ -109,13 +109,13 @@ fn errors_say_where_and_how() {
     );
     check_error(
         "swarm.toml",
-        "budget_usd = 3.0",
+        "budget_minutes = 3",
         expect![[r#"
-            error[bad_config]: `budget_usd` is not available yet
+            error[bad_config]: `budget_minutes` is not available yet
               cause: swarm.toml:1:1
-                     1 | budget_usd = 3.0
-                       | ^^^^^^^^^^
-              hint:  remove `budget_usd`"#]],
+                     1 | budget_minutes = 3
+                       | ^^^^^^^^^^^^^^
+              hint:  remove `budget_minutes`"#]],
     );
     check_error(
         "swarm.toml",
@@ -154,6 +154,14 @@ fn wrong_values_of_each_kind() {
         "max_workers = 65",
         "max_workers = 3.5",
         "max_workers = 99999999999999999999",
+        "budget_usd = 0",
+        "budget_usd = -1.0",
+        "budget_usd = nan",
+        "budget_usd = inf",
+        "budget_usd = \"5\"",
+        "budget_tokens = 0",
+        "budget_tokens = 1.5",
+        "worker.budget_usd = 1e7",
         "permission_timeout = \"10\"",
         "permission_timeout = \"10 parsecs\"",
         "permission_timeout = 10",
@@ -188,6 +196,40 @@ fn settings_of_a_later_version_are_refused_and_not_ignored() {
         let error = home(text).unwrap_err();
         assert!(matches!(error.problem, ConfigProblem::NotAvailable { .. }), "{text}: {error:?}");
     }
+}
+
+#[test]
+fn a_repository_lowers_a_cap_and_never_raises_one() {
+    let check = |home: &str, repository: &str, flags: &[&str], expected: (Option<f64>, Option<u64>)| {
+        let home = toml("~/.swarm/config.toml", home);
+        let repository = toml("swarm.toml", repository);
+        let flags: Vec<Flag> = flags
+            .iter()
+            .map(|value| Flag {
+                flag: "--budget-usd".into(),
+                key: "budget_usd".into(),
+                value: (*value).into(),
+            })
+            .collect();
+        for repository_is_trusted in [true, false] {
+            let config = Config::new(&ConfigInputs {
+                home: Some(&home),
+                repository: Some(&repository),
+                repository_is_trusted,
+                env: &[],
+                flags: &flags,
+            })
+            .unwrap();
+            assert_eq!((config.budget_usd, config.worker_budget_tokens), expected);
+        }
+    };
+    let none = (None, None);
+    check("", "", &[], none);
+    check("budget_usd = 5", "worker.budget_tokens = 9", &[], (Some(5.0), Some(9)));
+    check("budget_usd = 5", "budget_usd = 2.5", &[], (Some(2.5), None));
+    check("budget_usd = 5", "budget_usd = 50", &[], (Some(5.0), None));
+    check("worker.budget_tokens = 100", "worker.budget_tokens = 1_000", &[], (None, Some(100)));
+    check("budget_usd = 5", "budget_usd = 2", &["10"], (Some(10.0), None));
 }
 
 #[test]

@@ -133,6 +133,7 @@ pub(crate) fn exit_code(code: &str) -> u8 {
         | "empty_prompt"
         | "bad_config"
         | "bad_settings"
+        | "unknown_price"
         | "unsupported_repository" => EXIT_USAGE,
         "interrupted" => EXIT_INTERRUPTED,
         _ => EXIT_FAILURE,

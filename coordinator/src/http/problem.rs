@@ -200,6 +200,9 @@ impl From<SubmitError> for Fault {
                 .cause("looked at --model, SWARM_MODEL, swarm.toml, ~/.swarm/config.toml")
                 .hint("set ANTHROPIC_API_KEY and pass --model anthropic/NAME, or see it work: swarm run --model demo"),
             SubmitError::Model(error) => model(&error),
+            SubmitError::UnknownPrice { profile, .. } => bad("unknown_price", text)
+                .cause("a cap in dollars is kept only where each call has a price")
+                .hint(format!("price = {{ input = 3.0, output = 15.0 }} in [endpoints.{profile}], or cap tokens: budget_tokens")),
             SubmitError::BypassDisabled { .. } => bad("bypass_disabled", text),
             SubmitError::UnknownSession(id) => Self::unknown_id("session", &id.to_string()),
             SubmitError::CallbackUrl => bad("bad_callback_url", text),

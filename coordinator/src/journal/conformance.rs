@@ -46,6 +46,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
             sandbox_auto_allow: true,
             sandbox_required: 0,
             sandbox_network: false,
+            budget: Default::default(),
         },
         worker_restarts: 1,
         notification_window_ms: 50,

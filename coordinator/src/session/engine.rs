@@ -64,6 +64,7 @@ pub(crate) fn start(
         repo: model.spec.repo.clone(),
         base: model.spec.base.clone(),
         worker_model: models.worker.clone(),
+        needs_prices: model.spec.worker_limits.budget.usd.is_some(),
     };
     let tools = tools::tools(desk);
     let prefix = match prefix_store::load(&shared.home.prompts(), &model.spec.prefix_sha256) {

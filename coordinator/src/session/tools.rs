@@ -29,6 +29,8 @@ pub(crate) struct Desk {
     pub(crate) repo: std::path::PathBuf,
     pub(crate) base: String,
     pub(crate) worker_model: ModelEndpoint,
+    /// Dollars are capped: a model of unknown price is no choice.
+    pub(crate) needs_prices: bool,
 }
 
 /// The three as a provider is told of them; equal in every session.
@@ -216,7 +218,14 @@ impl Agent {
                 ));
             }
         };
-        Ok(ModelEndpoint { model: model.to_owned(), ..usual.clone() })
+        let endpoint = ModelEndpoint { model: model.to_owned(), ..usual.clone() };
+        if self.0.needs_prices && !model_client::is_priced(&endpoint) {
+            return Err(format!(
+                "The price of model `{}` is not known, and this session has a budget in dollars; leave `model` out.",
+                head_of(name)
+            ));
+        }
+        Ok(endpoint)
     }
 
     async fn resolve_base(&self, base: &str) -> Result<String, String> {

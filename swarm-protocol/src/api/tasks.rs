@@ -11,7 +11,7 @@ use crate::{
     permission::PermissionMode,
     status::Verdict,
     time::Timestamp,
-    usage::Usage,
+    usage::{Caps, Usage},
 };
 
 /// `POST /tasks`.
@@ -66,9 +66,9 @@ pub struct CreateTask {
     /// Append to the agents' system prompt.
     #[serde(default)]
     pub system_prompt: Option<String>,
-    /// Not offered yet: refused by name.
+    /// What the session may spend, workers included; the configured caps where it names none.
     #[serde(default)]
-    pub budget: Option<Value>,
+    pub budget: Option<Caps>,
     /// What a shell resolved on its side (spec 1.4): model, endpoint, key, environment. Tasks from HTTP
     /// leave it out and use the server's own.
     #[serde(default)]

@@ -266,6 +266,7 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
             sandbox_auto_allow: true,
             sandbox_required: 0,
             sandbox_network: false,
+            budget: Default::default(),
         },
         setup: None,
         check: None,
