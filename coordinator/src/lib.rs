@@ -10,6 +10,7 @@ mod callback;
 pub mod cli;
 mod clock;
 mod desk;
+mod governor;
 pub mod home;
 mod http;
 pub mod journal;

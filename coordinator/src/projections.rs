@@ -120,6 +120,7 @@ pub(crate) fn apply(connection: &Connection, line: &EventLine) -> Result<(), Sto
         Event::SessionPermissionMode { .. }
         | Event::SessionRule { .. }
         | Event::SessionKeys { .. }
+        | Event::Budget { .. }
         | Event::TaskCallback { .. }
         | Event::MessageQueued { .. }
         | Event::CoordinatorRequest { .. }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use query_engine::ports::StorageError;
+use query_engine::ports::{Grant, PlannedCall, StorageError};
 use swarm_protocol::{
     ExitReason, MessageId, PermissionRequestId, RunNumber, Seq, SessionId, TaskId, ToolUseId, WorkerId,
     api::{AnswerPermission, AnsweredPermission},
@@ -217,6 +217,8 @@ pub(crate) enum Order {
     Transcript(Vec<RecordBody>, Reply<Result<(), StorageError>>),
     Drain(Reply<Vec<query_engine::ports::Incoming>>),
     Spawn(SpawnOrder, Reply<Result<Spawned, OrderError>>),
+    /// The coordinator wants leave for a call.
+    Grant(PlannedCall, Reply<Grant>),
     EngineEnded(ExitReason),
     // ------------------------------------------------------------------ workers
     Hello(HelloOrder, Reply<HelloAnswer>),

@@ -50,12 +50,6 @@ pub(crate) enum SubmitError {
     /// Neither a repository nor a session.
     #[error("neither `repo` nor `session_id` says where to work")]
     NoPlace,
-    /// A part of a later version.
-    #[error("`{what}` is not available yet")]
-    NotAvailable {
-        /// Which field.
-        what: &'static str,
-    },
     /// A field that only a new session takes.
     #[error("`{what}` cannot be given together with `session_id`: the session has its own")]
     NotWithSession {
@@ -272,9 +266,6 @@ fn check_words(task: &CreateTask) -> Result<(), SubmitError> {
     if task.prompt.len() > PROMPT_BYTES {
         return Err(SubmitError::PromptTooLong);
     }
-    if task.budget.is_some() {
-        return Err(SubmitError::NotAvailable { what: "budget" });
-    }
     if task.session_id.is_some() {
         // A session's repository, base, models and bounds are those it was opened with.
         let given = [
@@ -286,6 +277,7 @@ fn check_words(task: &CreateTask) -> Result<(), SubmitError> {
             ("max_workers", task.max_workers.is_some()),
             ("max_turns", task.max_turns.is_some()),
             ("check", task.check.is_some()),
+            ("budget", task.budget.is_some()),
             ("system_prompt", task.system_prompt.is_some()),
             ("tmux", task.tmux),
         ];
@@ -330,6 +322,9 @@ fn source_of(shared: &Shared, task: &CreateTask) -> Source {
     flag("--model", "model", task.model.clone());
     flag("--check", "check", task.check.clone());
     flag("--max-workers", "max_workers", task.max_workers.map(|n| n.to_string()));
+    let budget = task.budget.unwrap_or_default();
+    flag("--budget-usd", "budget_usd", budget.usd.map(|usd| usd.to_string()));
+    flag("--budget-tokens", "budget_tokens", budget.tokens.map(|tokens| tokens.to_string()));
     flag("--max-turns", "worker.max_turns", task.max_turns.map(|n| n.to_string()));
     flag("--permission-mode", "permission_mode", task.permission_mode.map(|mode| mode.as_str().to_owned()));
     source
@@ -475,9 +470,6 @@ async fn specify(
     let Settings { config, claude, wants, trust } =
         settings_of(&shared.home, &source.user_home, Some(&checkout), &source.env, &source.flags)?;
     let (models, keys) = models(&config, &source)?;
-    if config.budget_usd.is_some() || config.budget_tokens.is_some() {
-        return Err(SubmitError::NotAvailable { what: "budget_usd" });
-    }
     check_prices(&config, &models)?;
     let permission_mode = permission_mode(&config, &claude)?;
     let carried = carry::take(&repository, task, &facts, &base.commit).await?;
@@ -534,6 +526,7 @@ async fn specify(
         environment,
         home: source.user_home,
         untrusted,
+        budget: Caps { usd: config.budget_usd, tokens: config.budget_tokens },
         prefix_sha256: String::new(),
     };
     spec.prefix_sha256 = prefix_store::keep(&shared.home.prompts(), &engine::new_prefix(&spec))

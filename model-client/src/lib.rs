@@ -35,7 +35,7 @@ pub use endpoint::{EndpointError, KeySource, Profile, ResolvedEndpoint, resolve_
 pub use error::retry_after;
 pub use http::HttpClient;
 pub use models::DEFAULT_CONTEXT_WINDOW;
-pub use prices::{TABLE_DATE, is_priced};
+pub use prices::{TABLE_DATE, cost, is_priced};
 
 /// Why a model cannot be used at all.
 #[derive(Debug, thiserror::Error)]

@@ -47,7 +47,7 @@ pub const TABLE_DATE: &str = "2026-11-30";
 
 /// What a call of this usage cost. `model` is the one that answered; when the table does not know it, the one
 /// that was asked counts.
-pub(crate) fn cost(endpoint: &ModelEndpoint, model: &str, usage: &Usage) -> Cost {
+pub fn cost(endpoint: &ModelEndpoint, model: &str, usage: &Usage) -> Cost {
     if let Some(price) = &endpoint.price {
         return price.cost(usage);
     }

@@ -59,6 +59,28 @@ impl Budget {
         Ok(most)
     }
 
+    /// The most output of a call that all of this pays for.
+    pub fn pays_for(&self, call: &PlannedCall, price: Price<'_>) -> u64 {
+        let mut most = call.max_tokens;
+        if let Some(tokens) = self.tokens {
+            most = most.min(tokens.saturating_sub(worst_input(call.input_tokens)));
+        }
+        if let Some(usd) = self.usd {
+            most = most.min(affordable(usd, call, price).unwrap_or(0));
+        }
+        most
+    }
+
+    /// What a call of so much output costs at its worst, in what is capped here; none when the price is not known.
+    pub fn worth(&self, call: &PlannedCall, max_tokens: u64, price: Price<'_>) -> Option<Self> {
+        let tokens = self.tokens.map(|_| worst_input(call.input_tokens).saturating_add(max_tokens));
+        let usd = match self.usd {
+            Some(_) => Some(worst_cost(call, max_tokens, price)?),
+            None => None,
+        };
+        Some(Self { tokens, usd })
+    }
+
     /// How much is spent, in percent of the cap that is nearest; none without a cap.
     pub fn percent(&self, spent: &Usage, cost: &Cost) -> Option<u64> {
         let tokens = self.tokens.map(|cap| spent.total().saturating_mul(100) / cap.max(1));

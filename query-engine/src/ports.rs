@@ -324,6 +324,9 @@ pub trait Grants: Send + Sync {
 
     /// Waits until the call may be made, or never can be. Dropping the future takes the question back.
     async fn grant(&self, call: &PlannedCall) -> Grant;
+
+    /// The call of the last grant was charged though it brought no answer: the grant pays for no second try.
+    fn charged(&self) {}
 }
 
 /// No cap.

@@ -302,6 +302,8 @@ impl LoopState {
             | RecordBody::PermissionWithdrawn { .. }
             | RecordBody::Snapshot { .. }
             | RecordBody::ContentReplacement { .. }
+            | RecordBody::GrantRequested(_)
+            | RecordBody::GrantSettled { .. }
             | RecordBody::RunEnded(_) => {}
             RecordBody::Tombstone { .. } => {
                 if self.open.as_ref().is_some_and(|open| open.intent.is_empty() && open.awaiting.is_empty()) {

@@ -17,10 +17,10 @@ use crate::{
     notification::{Notification, NotificationKey},
     permission::{PermissionDecision, PermissionMode, PermissionRequest, Rule},
     process::ProcessIdentity,
-    record::{CompactBoundary, RecordHead, RunEnd, RunStarted, StopReason},
+    record::{CompactBoundary, GrantRequest, RecordHead, RunEnd, RunStarted, StopReason},
     status::{ExitReason, SessionState, Verdict, WaitingFor, WorkerStatus},
     time::Timestamp,
-    usage::{Cost, Usage},
+    usage::{Caps, Cost, Usage},
 };
 
 /// Version of the event schema. Within it keys are only added.
@@ -79,6 +79,9 @@ pub struct SessionSpec {
     pub home: PathBuf,
     /// What of the repository is not trusted and was ignored, one sentence each.
     pub untrusted: Vec<String>,
+    /// What the session may spend, workers included.
+    #[serde(default)]
+    pub budget: Caps,
     /// SHA-256 in hex of the coordinator's system prompt and tools, kept under `$SWARM_HOME/prompts/`: a
     /// resume sends the same bytes.
     #[serde(default)]
@@ -97,6 +100,44 @@ pub struct SentEntry {
     /// Why it goes out again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// What happens to the budget of a session (spec 10.1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum BudgetChange {
+    /// A worker asks for a grant.
+    Requested {
+        /// What it asks.
+        request: GrantRequest,
+    },
+    /// A call may be made; its worst price counts as spent until its use is recorded.
+    Granted {
+        /// Number of the grant, among those of who asked.
+        grant: u64,
+        /// What it pays for.
+        amount: Caps,
+    },
+    /// Nothing was left for a call.
+    Refused {
+        /// Number of the request.
+        grant: u64,
+        /// Which budget is used up.
+        budget: String,
+    },
+    /// Grants no longer count as spent.
+    Freed {
+        /// Their numbers.
+        grants: Vec<u64>,
+        /// Why.
+        reason: String,
+    },
+    /// Most of the budget is spent.
+    Warned {
+        /// How much, in percent.
+        percent: u64,
+    },
 }
 
 /// Something a person could ask about later.
@@ -402,6 +443,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// The session's budget: who may spend, and what is free again.
+    #[serde(rename = "budget")]
+    Budget {
+        /// Whose grants; none: the coordinator's, or the session as a whole.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worker_id: Option<WorkerId>,
+        /// What.
+        change: BudgetChange,
+    },
     /// An entry was queued for the coordinator.
     #[serde(rename = "notification.queued")]
     NotificationQueued {
@@ -528,7 +578,9 @@ impl Event {
             | Self::ReviewRestored { worker_id, .. } => Some(worker_id),
             Self::NotificationQueued { notification } => Some(&notification.key.worker_id),
             Self::PermissionRequested { request } => Some(&request.worker_id),
-            Self::Error { worker_id, .. } | Self::Live { worker_id, .. } => worker_id.as_ref(),
+            Self::Error { worker_id, .. } | Self::Live { worker_id, .. } | Self::Budget { worker_id, .. } => {
+                worker_id.as_ref()
+            }
             Self::SessionCreated { .. }
             | Self::SessionState { .. }
             | Self::SessionPermissionMode { .. }

@@ -13,6 +13,7 @@ use crate::{
     record::{RecordBody, RecordHead},
     status::WaitingFor,
     time::Timestamp,
+    usage::Caps,
 };
 
 /// The version this build speaks; the handshake takes the highest both know.
@@ -274,6 +275,20 @@ pub enum Command {
         /// The mode.
         mode: PermissionMode,
     },
+    /// A call may be made at this worst price.
+    Grant {
+        /// The request's number.
+        grant: u64,
+        /// What it pays for.
+        amount: Caps,
+    },
+    /// Nothing is left for the call that asked.
+    NoGrant {
+        /// The request's number.
+        grant: u64,
+        /// Which budget is used up.
+        budget: String,
+    },
     /// Put the worktree back to a snapshot; what is there now becomes a snapshot first.
     Restore {
         /// The snapshot.
@@ -291,6 +306,8 @@ impl Command {
             Self::Decision { .. } => "decision",
             Self::AddRule { .. } => "add_rule",
             Self::SetPermissionMode { .. } => "set_permission_mode",
+            Self::Grant { .. } => "grant",
+            Self::NoGrant { .. } => "no_grant",
             Self::Restore { .. } => "restore",
         }
     }

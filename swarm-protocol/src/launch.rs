@@ -252,6 +252,9 @@ pub struct WorkerLaunch {
     pub fallback: Option<ModelEndpoint>,
     /// Bounds and switches.
     pub limits: AgentLimits,
+    /// The session's budget is capped: each call needs a grant.
+    #[serde(default)]
+    pub needs_grants: bool,
     /// The project's set-up command, run before the first turn of the first run.
     pub setup: Option<String>,
     /// The project's check command, for the prompt.

@@ -162,6 +162,13 @@ pub enum RecordBody {
         /// The items.
         items: Vec<TodoItem>,
     },
+    /// A call wants leave to spend from the session's budget.
+    GrantRequested(GrantRequest),
+    /// The use of these grants' calls stands in the records before this one.
+    GrantSettled {
+        /// Their numbers.
+        grants: Vec<u64>,
+    },
     /// A person interrupted; what was queued was dropped.
     Tombstone {
         /// What was dropped.
@@ -169,6 +176,26 @@ pub enum RecordBody {
     },
     /// The run ended.
     RunEnded(Box<RunEnd>),
+}
+
+/// What a worker asks of the session's budget (spec 10.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct GrantRequest {
+    /// Number of the grant in this worker's life, from 1.
+    pub grant: u64,
+    /// The model to be asked, `provider/name`.
+    pub model: String,
+    /// The estimate of the call's input, in tokens.
+    pub input_tokens: u64,
+    /// The most output it would ask for, in tokens.
+    pub max_tokens: u64,
+    /// It is for the call after the present one; nobody waits for it yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ahead: bool,
+    /// Grants that no call was or will be made with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub returns: Vec<u64>,
 }
 
 /// How a run began.
@@ -468,6 +495,8 @@ impl RecordBody {
             Self::CompactBoundary(_) => "compact_boundary",
             Self::ContentReplacement { .. } => "content_replacement",
             Self::Todo { .. } => "todo",
+            Self::GrantRequested(_) => "grant_requested",
+            Self::GrantSettled { .. } => "grant_settled",
             Self::Tombstone { .. } => "tombstone",
             Self::RunEnded(_) => "run_ended",
         }
@@ -486,6 +515,8 @@ impl RecordBody {
                 | Self::PermissionRequested { .. }
                 | Self::PermissionWithdrawn { .. }
                 | Self::Snapshot { .. }
+                | Self::GrantRequested(_)
+                | Self::GrantSettled { .. }
                 | Self::RunEnded(_)
         )
     }
@@ -518,6 +549,8 @@ impl RecordBody {
                 let done = items.iter().filter(|item| item.status == "completed").count();
                 format!("{done} of {} done", items.len())
             }
+            Self::GrantRequested(request) => format!("grant {} for {}", request.grant, request.model),
+            Self::GrantSettled { grants } => format!("{} grants settled", grants.len()),
             Self::Tombstone { note } => head_of(note),
             Self::RunEnded(end) => head_of(&end.result),
             Self::Intent { .. } => String::new(),

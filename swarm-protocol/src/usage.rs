@@ -94,6 +94,26 @@ impl Caps {
     }
 }
 
+/// A budget and what became of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct BudgetView {
+    /// What may be spent.
+    pub caps: Caps,
+    /// Dollars that are recorded as spent.
+    pub spent_usd: f64,
+    /// Tokens that are recorded as spent.
+    pub spent_tokens: u64,
+    /// Dollars that calls under way may cost at the most.
+    pub open_usd: f64,
+    /// Tokens that calls under way may use at the most.
+    pub open_tokens: u64,
+    /// What is spent, in percent of the cap that is nearest.
+    pub percent: u64,
+    /// Calls that wait for others to give something back.
+    pub waiting: u32,
+}
+
 impl AddAssign for Cost {
     fn add_assign(&mut self, other: Self) {
         self.known_usd += other.known_usd;

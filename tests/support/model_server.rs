@@ -20,6 +20,7 @@
 //! ```
 
 mod cache;
+mod charge;
 mod control;
 mod gate;
 mod http;
@@ -239,6 +240,11 @@ impl ModelServer {
     /// The context window from now on.
     pub fn set_window(&self, tokens: Option<u64>) {
         self.shared.lock().window = tokens;
+    }
+
+    /// From now on replies that name no usage are charged for a random part of the output that their request allows.
+    pub fn charge_randomly(&self, seed: u64) {
+        self.shared.lock().charges = Some(seed);
     }
 
     pub fn gate(&self, name: &str) -> Gate {

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use query_engine::{
     Cancel, Engine, EngineConfig, LoopState, Ports,
     budget::Budget,
-    ports::{Durability, NoHooks, Observer as _, Prefix, Unlimited},
+    ports::{Durability, Grants, NoHooks, Observer as _, Prefix, Unlimited},
 };
 use swarm_protocol::{
     ExitReason,
@@ -27,6 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     checkpoint::{self, Checkpoint},
     clock::RunClock,
+    grants::LeasedGrants,
     link::{Link, LinkConfig, LinkState, Outbox},
     record::Recorder,
     sandbox::SandboxReport,
@@ -283,15 +284,24 @@ impl Agent {
             .facts()
             .last_answer
             .map(|at| Duration::from_millis(crate::record::now().millis_since(at)));
+        let fallback = other(&launch.fallback, &keys.fallback);
+        let helper = other(&launch.helper, &keys.helper);
+        let grants: Arc<dyn Grants> = if launch.needs_grants {
+            let models = [Some(&model), fallback.as_ref(), helper.as_ref()].into_iter().flatten().cloned();
+            let (outbox, state) = (self.link.outbox.clone(), self.link.state.clone());
+            Arc::new(LeasedGrants::new(parts.leases.clone(), models.collect(), outbox, state))
+        } else {
+            Arc::new(Unlimited)
+        };
         let ports = Ports {
             model,
-            fallback: other(&launch.fallback, &keys.fallback),
-            helper: other(&launch.helper, &keys.helper),
+            fallback,
+            helper,
             tools: parts.tools.clone(),
             gate: parts.gate.clone(),
             transcript: self.recorder.clone(),
             inbox: parts.mailbox.clone(),
-            grants: Arc::new(Unlimited),
+            grants,
             hooks: Arc::new(NoHooks),
             surroundings: parts.surroundings.clone(),
             observer: self.link.outbox.clone(),

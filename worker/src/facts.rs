@@ -59,6 +59,8 @@ pub struct Facts {
     pub edited: bool,
     /// Requests for permission that nothing has settled, with their calls.
     pub open_requests: Vec<(PermissionRequestId, ToolUseId)>,
+    /// Number of the last grant that was asked for, in any run.
+    pub last_grant: u64,
     /// Messages of persons that are in the conversation.
     pub messages: HashSet<MessageId>,
     /// How long the processes before the last start worked.
@@ -90,6 +92,7 @@ impl Facts {
             commands_after_last_edit: 0,
             edited: false,
             open_requests: Vec::new(),
+            last_grant: 0,
             messages: HashSet::new(),
             earlier_ms: 0,
             process: None,
@@ -186,6 +189,7 @@ impl Facts {
             }
             RecordBody::Todo { items } => self.todo.clone_from(items),
             RecordBody::RequestStarted { .. } => self.has_requests = true,
+            RecordBody::GrantRequested(request) => self.last_grant = self.last_grant.max(request.grant),
             RecordBody::Snapshot { n, .. } => self.last_snapshot = Some(*n),
             RecordBody::PermissionRequested { request } => {
                 self.open_requests.push((request.id.clone(), request.tool_use_id.clone()));

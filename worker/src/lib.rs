@@ -5,6 +5,7 @@ pub mod checkpoint;
 pub mod clock;
 pub mod facts;
 pub mod gate;
+pub mod grants;
 pub mod keeper;
 pub mod link;
 pub mod originals;

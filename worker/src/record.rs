@@ -25,6 +25,8 @@ pub struct Recorder {
     run: RunNumber,
     outbox: Arc<Outbox>,
     facts: Mutex<Facts>,
+    /// Grants of calls whose use is not recorded yet.
+    in_use: Mutex<Vec<u64>>,
     /// Held from the write until the link has it: the link must see the order of the file.
     order: tokio::sync::Mutex<()>,
 }
@@ -39,7 +41,14 @@ impl Recorder {
     ) -> Self {
         let facts = Mutex::new(checkpoint::facts(loaded, run));
         outbox.start_after(file.marks());
-        Self { file: Arc::new(file), run, outbox, facts, order: tokio::sync::Mutex::default() }
+        Self {
+            file: Arc::new(file),
+            run,
+            outbox,
+            facts,
+            in_use: Mutex::default(),
+            order: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Appends a batch and hands it to the link.
@@ -48,11 +57,19 @@ impl Recorder {
     /// The disk refused.
     pub async fn write(
         &self,
-        batch: Vec<RecordBody>,
+        mut batch: Vec<RecordBody>,
         durability: Durability,
     ) -> Result<Vec<StoredRecord>, StorageError> {
         let _order = self.order.lock().await;
         let compacts = batch.iter().any(|body| matches!(body, RecordBody::CompactBoundary(_)));
+        let reports_use =
+            |body: &RecordBody| matches!(body, RecordBody::Assistant { .. } | RecordBody::HelperCall { .. });
+        if batch.iter().any(reports_use) {
+            let grants = std::mem::take(&mut *self.in_use());
+            if !grants.is_empty() {
+                batch.push(RecordBody::GrantSettled { grants });
+            }
+        }
         let stored = self.file.append(self.run, now(), batch, durability).await?;
         self.count(&stored);
         self.outbox.push(&stored);
@@ -81,6 +98,20 @@ impl Recorder {
         if let Err(error) = written.unwrap_or_else(|error| Err(error.to_string())) {
             tracing::warn!(error, "no checkpoint was written");
         }
+    }
+
+    fn in_use(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call is about to be made with this grant: the next record of use settles it.
+    pub fn use_grant(&self, grant: u64) {
+        self.in_use().push(grant);
+    }
+
+    /// Whether the use of a grant's call is not recorded yet.
+    pub fn is_in_use(&self, grant: u64) -> bool {
+        self.in_use().contains(&grant)
     }
 
     /// What the records of this run add up to.

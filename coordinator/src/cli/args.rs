@@ -176,6 +176,12 @@ pub(crate) struct RunArgs {
     /// Turns of a worker's run
     #[arg(long, value_name = "N")]
     pub(crate) max_turns: Option<String>,
+    /// What the session may spend, workers included
+    #[arg(long, value_name = "DOLLARS")]
+    pub(crate) budget_usd: Option<String>,
+    /// The same in tokens, input and output
+    #[arg(long, value_name = "N")]
+    pub(crate) budget_tokens: Option<String>,
     /// default, acceptEdits or bypassPermissions
     #[arg(long, value_name = "MODE", value_parser = permission_mode)]
     pub(crate) permission_mode: Option<PermissionMode>,
@@ -206,10 +212,6 @@ pub(crate) struct RunArgs {
 pub(crate) struct RunLater {
     #[arg(long, hide = true)]
     solo: bool,
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "")]
-    budget_usd: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "")]
-    budget_tokens: Option<String>,
     #[arg(long, hide = true)]
     no_hooks: bool,
 }
@@ -217,15 +219,10 @@ pub(crate) struct RunLater {
 impl RunLater {
     /// The first that was given.
     pub(crate) fn named(&self) -> Option<&'static str> {
-        let Self { solo, budget_usd, budget_tokens, no_hooks } = self;
-        [
-            (*solo, "--solo"),
-            (budget_usd.is_some(), "--budget-usd"),
-            (budget_tokens.is_some(), "--budget-tokens"),
-            (*no_hooks, "--no-hooks"),
-        ]
-        .into_iter()
-        .find_map(|(given, name)| given.then_some(name))
+        let Self { solo, no_hooks } = self;
+        [(*solo, "--solo"), (*no_hooks, "--no-hooks")]
+            .into_iter()
+            .find_map(|(given, name)| given.then_some(name))
     }
 }
 
@@ -528,9 +525,9 @@ mod tests {
 
     #[test]
     fn what_comes_later_is_named() {
-        let cli = Cli::try_parse_from(["swarm", "run", "--budget-usd", "5", "x"]).unwrap();
+        let cli = Cli::try_parse_from(["swarm", "run", "--no-hooks", "x"]).unwrap();
         let Command::Run(run) = cli.command else { panic!("run") };
-        assert_eq!(run.later.named(), Some("--budget-usd"));
+        assert_eq!(run.later.named(), Some("--no-hooks"));
         for name in LATER_COMMANDS {
             let matches = command().try_get_matches_from(["swarm", name, "--deep", "x"]).unwrap();
             assert_eq!(matches.subcommand_name(), Some(name));

@@ -36,6 +36,7 @@ pub(crate) fn session(id: &str, title: &str) -> SessionView {
         own_usage: Usage::default(),
         cost_usd: Some(0.51),
         cost: Cost::usd(0.51),
+        budget: None,
         created_at: Timestamp::from_millis(0),
         updated_at: Timestamp::from_millis(0),
         seq: Seq(412),

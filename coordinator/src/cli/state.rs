@@ -5,7 +5,7 @@ use swarm_protocol::{
     ExitReason, Seq, SessionId, SessionState, TaskId, Timestamp, Usage, Verdict, WaitingFor, WorkerId,
     WorkerStatus,
     api::{PermissionView, SessionDetail, SessionView, WorkerView},
-    event::{Event, EventLine},
+    event::{BudgetChange, Event, EventLine},
     frame::Live,
     launch::Expects,
     notification::Doubt,
@@ -394,6 +394,18 @@ impl StateView {
             }
             Event::ReviewMerged { worker_id, into, .. } => news.push(News::Merged(worker_id, into)),
             Event::Error { code, message, .. } => news.push(News::Trouble(code, message)),
+            Event::Budget { change: BudgetChange::Warned { percent }, .. } => {
+                let words = format!("{percent} % of the session's budget is spent");
+                news.push(News::Trouble("budget".to_owned(), words));
+            }
+            Event::Budget {
+                change:
+                    BudgetChange::Requested { .. }
+                    | BudgetChange::Granted { .. }
+                    | BudgetChange::Refused { .. }
+                    | BudgetChange::Freed { .. },
+                ..
+            } => {}
             Event::Live { worker_id, live, .. } => self.live(worker_id.as_ref(), live, &mut news),
             Event::SessionPermissionMode { .. }
             | Event::SessionRule { .. }

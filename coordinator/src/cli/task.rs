@@ -69,6 +69,8 @@ pub(crate) fn flags(args: &RunArgs) -> Vec<Flag> {
         flag("--model", "model", args.model.clone()),
         flag("--max-workers", "max_workers", args.max_workers.clone()),
         flag("--max-turns", "worker.max_turns", args.max_turns.clone()),
+        flag("--budget-usd", "budget_usd", args.budget_usd.clone()),
+        flag("--budget-tokens", "budget_tokens", args.budget_tokens.clone()),
         flag(
             "--permission-mode",
             "permission_mode",

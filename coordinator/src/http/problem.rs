@@ -158,7 +158,6 @@ impl From<SubmitError> for Fault {
             SubmitError::EmptyPrompt => bad("empty_prompt", text).hint("say what should happen: swarm run \"...\""),
             SubmitError::PromptTooLong => bad("prompt_too_long", text).hint("put it into a file of the repository and name that"),
             SubmitError::NoPlace => bad("no_place", text),
-            SubmitError::NotAvailable { what } => Self::not_available(&format!("`{what}`")),
             SubmitError::NotWithSession { .. } => bad("not_with_session", text),
             SubmitError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_stopping", text),
             SubmitError::Repository(OpenError::NotARepository { path }) => {

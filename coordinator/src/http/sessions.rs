@@ -65,6 +65,7 @@ fn damaged_view(damaged: Damaged) -> SessionView {
         own_usage: Usage::default(),
         cost_usd: None,
         cost: Cost::default(),
+        budget: None,
         created_at: Timestamp::default(),
         updated_at: Timestamp::default(),
         seq: damaged.last,

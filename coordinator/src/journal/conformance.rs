@@ -60,6 +60,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
         environment: Default::default(),
         home: PathBuf::from("/home/me"),
         untrusted: vec![],
+        budget: Default::default(),
         prefix_sha256: String::new(),
     }
 }

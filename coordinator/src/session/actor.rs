@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use query_engine::ports::{Grant, PlannedCall};
 use swarm_protocol::{
     ExitReason, PermissionRequestId, Seq, SessionId, SessionState, WorkerId, WorkerStatus,
     event::{Event, EventLine, SentEntry},
@@ -26,6 +27,7 @@ use crate::{
     workers::lifecycle::{self, LifeEvent},
 };
 
+mod budget;
 mod coordinator;
 mod ends;
 mod keys;
@@ -84,6 +86,8 @@ pub(crate) struct Actor {
     desk: Desk,
     projection: Projection,
     drained: Drained,
+    /// The coordinator's loop waits for leave to make a call.
+    asks: Option<(PlannedCall, Reply<Grant>)>,
     /// When the coordinator is woken for what waits; a burst is drained together.
     wake_at: Option<Instant>,
     /// The loop ended otherwise than completed: it is not begun again before something new comes.
@@ -135,6 +139,7 @@ pub(crate) fn spawn(
         stop_deadlines: HashMap::new(),
         away: HashMap::new(),
         drained: Drained::default(),
+        asks: None,
         wake_at: None,
         recovered: false,
         retry_at: None,
@@ -213,6 +218,8 @@ impl Actor {
             Order::Transcript(bodies, reply) => drop(reply.send(self.transcript(bodies).await)),
             Order::Drain(reply) => drop(reply.send(self.drain())),
             Order::Spawn(spawn, reply) => drop(reply.send(self.spawn_worker(spawn).await)),
+            // Its calls follow one another: an earlier question was taken back.
+            Order::Grant(call, reply) => self.asks = Some((call, reply)),
             Order::EngineEnded(exit) => self.engine_ended(exit).await,
             Order::Hello(hello, reply) => {
                 let welcome = self.hello(hello).await;
@@ -374,6 +381,7 @@ impl Actor {
         }
         self.tell_deadlines();
         self.give_keys().await?;
+        self.serve_grants().await?;
         self.fill_places().await?;
         self.wake_coordinator().await?;
         self.finish_task().await?;

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use query_engine::{
     Cancel, Counters, Engine, EngineConfig, LoopState, Ports,
     ports::{
-        BeforeEnd, Durability, Gate, GateAnswer, Inbox, Incoming, NoHooks, Observer, Prefix, StorageError,
-        Surroundings, Tool, ToolContext, Transcript, Unlimited,
+        BeforeEnd, Durability, Gate, GateAnswer, Grant, Grants, Inbox, Incoming, NoHooks, Observer,
+        PlannedCall, Prefix, StorageError, Surroundings, Tool, ToolContext, Transcript,
     },
 };
 use serde_json::Value;
@@ -64,7 +64,7 @@ pub(crate) fn start(
         repo: model.spec.repo.clone(),
         base: model.spec.base.clone(),
         worker_model: models.worker.clone(),
-        needs_prices: model.spec.worker_limits.budget.usd.is_some(),
+        needs_prices: model.spec.budget.usd.is_some() || model.spec.worker_limits.budget.usd.is_some(),
     };
     let tools = tools::tools(desk);
     let prefix = match prefix_store::load(&shared.home.prompts(), &model.spec.prefix_sha256) {
@@ -90,7 +90,7 @@ pub(crate) fn start(
         gate: Arc::new(Open),
         transcript: actor.clone(),
         inbox: actor.clone(),
-        grants: Arc::new(Unlimited),
+        grants: actor.clone(),
         hooks: Arc::new(NoHooks),
         surroundings: actor.clone(),
         observer: actor,
@@ -173,6 +173,24 @@ impl Transcript for ActorPort {
             .ask(|reply| Order::Transcript(batch, reply))
             .await
             .map_err(|error| StorageError { message: error.to_string() })?
+    }
+}
+
+#[async_trait]
+impl Grants for ActorPort {
+    fn is_capped(&self) -> bool {
+        self.spec.budget.is_capped()
+    }
+
+    async fn grant(&self, call: &PlannedCall) -> Grant {
+        if !self.spec.budget.is_capped() {
+            return Grant::Call { max_tokens: call.max_tokens };
+        }
+        match self.handle.ask(|reply| Order::Grant(call.clone(), reply)).await {
+            Ok(grant) => grant,
+            // The server stops, and this loop with it.
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 

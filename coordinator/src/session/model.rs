@@ -17,6 +17,7 @@ use swarm_protocol::{
     usage::Cost,
 };
 
+use crate::governor::Governor;
 pub(crate) use worker::{RunModel, StopOrder, WorkerModel};
 
 mod apply;
@@ -126,6 +127,8 @@ pub(crate) struct SessionModel {
     pub(crate) permissions: Vec<PermissionModel>,
     pub(crate) own_usage: Usage,
     pub(crate) own_cost: Cost,
+    /// Its budget.
+    pub(crate) governor: Governor,
     pub(crate) items: Vec<ConversationItem>,
     /// Messages of people that were committed, for readers.
     pub(crate) compactions: u32,
@@ -158,6 +161,7 @@ impl SessionModel {
             permissions: Vec::new(),
             own_usage: Usage::default(),
             own_cost: Cost::default(),
+            governor: Governor::new(spec.budget),
             items: Vec::new(),
             compactions: 0,
         })

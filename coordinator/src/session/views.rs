@@ -140,6 +140,7 @@ pub(crate) fn session_view(model: &SessionModel) -> SessionView {
         own_usage: model.own_usage,
         cost_usd: cost.exact_usd(),
         cost,
+        budget: model.governor.view(),
         created_at: model.created_at,
         updated_at: model.updated_at,
         seq: model.seq,

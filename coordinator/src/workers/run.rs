@@ -120,6 +120,7 @@ pub(crate) fn plan(shared: &Shared, model: &SessionModel, worker_id: &WorkerId) 
         helper: model.spec.models.helper.clone(),
         fallback: model.spec.models.fallback.clone(),
         limits: model.spec.worker_limits.clone(),
+        needs_grants: model.spec.budget.is_capped(),
         setup: model.spec.setup.clone(),
         check: model.spec.check.clone(),
         environment: model.spec.environment.clone(),

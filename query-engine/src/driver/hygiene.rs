@@ -453,6 +453,7 @@ impl Engine {
             let mut response = Response::default();
             let answer = read(&model, &request, &mut response).await;
             if let Some(usage) = response.usage {
+                self.ports.grants.charged();
                 summary.usage += usage;
                 summary.cost += model.cost(response.model.as_deref().unwrap_or(&info.name), &usage);
             }

@@ -461,6 +461,7 @@ impl Engine {
     /// What a dropped answer used is counted.
     fn drop_answer(&mut self, turn: &Turn) {
         let Some(usage) = turn.response.usage.filter(|usage| usage.total() > 0) else { return };
+        self.ports.grants.charged();
         let name = turn.model.info().name;
         let model = turn.response.model.clone().unwrap_or(name);
         let cost = turn.model.cost(&model, &usage);

@@ -10,7 +10,7 @@ use crate::{
     permission::PermissionMode,
     status::{SessionState, Verdict},
     time::Timestamp,
-    usage::{Cost, Usage},
+    usage::{BudgetView, Cost, Usage},
 };
 
 /// A session in lists.
@@ -59,6 +59,9 @@ pub struct SessionView {
     pub cost_usd: Option<f64>,
     /// The known part in dollars.
     pub cost: Cost,
+    /// Its budget, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetView>,
     /// When it was opened.
     pub created_at: Timestamp,
     /// When something last happened.

@@ -46,7 +46,10 @@ async fn what_is_no_task_is_refused_and_leaves_nothing() {
         ),
         (task(json!({"session_id": unknown_session})), bad, "not_with_session", "repo"),
         (task(json!({"max_workers": 0})), bad, "bad_config", "max_workers"),
-        (task(json!({"budget": {"usd": 5}})), StatusCode::NOT_IMPLEMENTED, "not_available", "budget"),
+        (task(json!({"budget": {"usd": 5}})), bad, "unknown_price", "budget_usd"),
+        (task(json!({"budget": {"usd": 0}})), bad, "bad_config", "budget_usd"),
+        (task(json!({"budget": {"tokens": 0}})), bad, "bad_config", "budget_tokens"),
+        (task(json!({"budget": {"euro": 5}})), bad, "bad_request", "euro"),
     ] {
         let problem = assert_problem(rig.api().try_post("/tasks", &body).await, status, code);
         let title = problem["title"].as_str().expect("a title");

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{
-    Shared, cache, control, invariants,
+    Shared, cache, charge, control, invariants,
     listener::Connection,
     normalise::normalise,
     prefix::flatten,
@@ -91,7 +91,7 @@ async fn model_call(
         let reply = Reply::prompt_too_long(prompt.tokens(), window);
         return fail(&shared, &request, &reply);
     }
-    let Some(reply) = shared.answer(&request) else {
+    let Some(mut reply) = shared.answer(&request) else {
         let text = format!("request {}: no rule answers {}", request.id, shown(&request));
         shared.violation(&text);
         return refuse(&shared, &request, 400, &format!("violation: {text}"));
@@ -100,6 +100,10 @@ async fn model_call(
         Some(_) => Usage::default(),
         None => shared.cache.look_up(&prompt, arrived),
     };
+    let seed = shared.lock().charges;
+    if let Some(seed) = seed {
+        reply.usage.get_or_insert(Usage { output: charge::output(seed, &request), ..usage });
+    }
     if let Some(gate) = &reply.hold {
         let guard = HangUp { shared: &shared, request: &request, done: false };
         guard.wait(shared.gates.get(gate).pass()).await;

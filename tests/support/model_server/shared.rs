@@ -22,6 +22,8 @@ pub(super) struct State {
     /// Thinking that this server signed: signature to text.
     pub(super) signed: HashMap<String, String>,
     pub(super) window: Option<u64>,
+    /// Replies without figures of their own are charged at random, with this seed.
+    pub(super) charges: Option<u64>,
     pub(super) in_flight: usize,
     pub(super) peak: usize,
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{hidden::Hidden, mailbox::Mailbox};
-use crate::{gate::WorkerGate, record::Recorder};
+use crate::{gate::WorkerGate, grants::Leases, record::Recorder};
 
 /// Ends the run, or what it does now.
 #[derive(Default)]
@@ -45,6 +45,7 @@ pub(crate) struct Obedience {
     pub(crate) gate: Arc<WorkerGate>,
     pub(crate) hidden: Arc<Hidden>,
     pub(crate) brakes: Arc<Brakes>,
+    pub(crate) leases: Arc<Leases>,
 }
 
 impl Obedience {
@@ -77,6 +78,16 @@ impl Obedience {
             Command::Decision { decision } => {
                 if self.accept(id, what).await {
                     self.gate.decided(decision);
+                }
+            }
+            Command::Grant { grant, amount } => {
+                if self.accept(id, what).await {
+                    self.leases.answered(grant, Ok(amount));
+                }
+            }
+            Command::NoGrant { grant, budget } => {
+                if self.accept(id, what).await {
+                    self.leases.answered(grant, Err(budget));
                 }
             }
             Command::AddRule { rule } => {

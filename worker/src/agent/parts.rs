@@ -24,6 +24,7 @@ use super::{
 use crate::{
     clock::RunClock,
     gate::{GateConfig, WorkerGate},
+    grants::Leases,
     link::Link,
     originals::Originals,
     record::Recorder,
@@ -45,6 +46,7 @@ pub(crate) struct Parts {
     pub(crate) surroundings: Arc<WorkerSurroundings>,
     pub(crate) memory: Arc<Mutex<Memory>>,
     pub(crate) brakes: Arc<Brakes>,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) policy: SandboxPolicy,
     pub(crate) environment: Environment,
     hidden: Arc<Hidden>,
@@ -142,6 +144,7 @@ impl Parts {
             surroundings,
             memory,
             brakes: Arc::default(),
+            leases: Leases::start(recorder.clone()),
             policy,
             environment,
             hidden,
@@ -155,6 +158,7 @@ impl Parts {
             gate: self.gate.clone(),
             hidden: self.hidden.clone(),
             brakes: self.brakes.clone(),
+            leases: self.leases.clone(),
         }
     }
 }

@@ -268,6 +268,7 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
             sandbox_network: false,
             budget: Default::default(),
         },
+        needs_grants: false,
         setup: None,
         check: None,
         environment: BTreeMap::new(),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use swarm_protocol::{
     Seq, SessionId, Timestamp, WorkerId, WorkerStatus,
     api::SessionDetail,
-    event::{Event, EventLine},
+    event::{BudgetChange, Event, EventLine},
     frame::Command,
 };
 
@@ -145,6 +145,8 @@ fn lines(line: &EventLine, when: &str, cells: Option<usize>) -> Vec<String> {
             | Command::Decision { .. }
             | Command::AddRule { .. }
             | Command::SetPermissionMode { .. }
+            | Command::Grant { .. }
+            | Command::NoGrant { .. }
             | Command::Restore { .. } => Vec::new(),
         },
         Event::WorkerRecord { record, .. } => {
@@ -210,6 +212,17 @@ fn lines(line: &EventLine, when: &str, cells: Option<usize>) -> Vec<String> {
         }
         Event::SessionPermissionMode { mode } => one(format!("permission mode {}", mode.as_str())),
         Event::SessionKeys { providers } => one(format!("key of {}", visible(&providers.join(", ")))),
+        Event::Budget { change, .. } => match change {
+            BudgetChange::Refused { budget, .. } => {
+                one(paint(YELLOW, &format!("budget used up: {}", visible(budget))))
+            }
+            BudgetChange::Warned { percent } => {
+                one(paint(YELLOW, &format!("{percent} % of the session's budget is spent")))
+            }
+            BudgetChange::Requested { .. } | BudgetChange::Granted { .. } | BudgetChange::Freed { .. } => {
+                Vec::new()
+            }
+        },
         Event::SessionRule { rule } => one(format!("rule {}", visible(&rule.text))),
         Event::CoordinatorRequest { .. }
         | Event::CoordinatorIntent { .. }

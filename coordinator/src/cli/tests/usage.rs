@@ -93,7 +93,7 @@ fn what_comes_later_is_refused_by_name() {
         &["top"][..],
         &["ask", "a1b", "why?"],
         &["run", "--solo", "x"],
-        &["run", "--budget-usd", "5", "x"],
+        &["run", "--no-hooks", "x"],
         &["merge", "--all"],
         &["merge", "a1b", "--resolve"],
         &["doctor", "--chaos"],

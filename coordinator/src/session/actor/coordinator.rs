@@ -22,6 +22,7 @@ impl Actor {
         if let Some(events) = recovered_turn(&self.model) {
             self.append(events).await?;
         }
+        self.free_lost_grants().await?;
         self.recover_workers().await?;
         let owed: Vec<_> =
             self.model.tasks.iter().filter(|task| task.callback_owed).map(|task| task.id).collect();
@@ -135,6 +136,8 @@ impl Actor {
                 | RecordBody::Snapshot { .. }
                 | RecordBody::ContentReplacement { .. }
                 | RecordBody::Todo { .. }
+                | RecordBody::GrantRequested(_)
+                | RecordBody::GrantSettled { .. }
                 | RecordBody::Tombstone { .. }
                 | RecordBody::RunEnded(_) => {}
             }

@@ -183,10 +183,10 @@ impl Actor {
         let completed = end.exit_reason == ExitReason::Completed;
         let status = outcome::status_of(&end.exit_reason, worker.stop.is_some() && !completed);
         let stop = worker.stop;
-        let Unread { revives, lost } = unread(worker, present.began_seq);
+        let Unread { revives, lost, unread } = unread(worker, present.began_seq);
         let revives = revives && !self.interrupted;
-        if !lost.is_empty() {
-            outcome.notes.push(format!("{} messages were not read: the run ended first", lost.len()));
+        if unread > 0 {
+            outcome.notes.push(format!("{unread} messages were not read: the run ended first"));
         }
         let gone = match (worktree_exists, branch_exists) {
             (true, _) => "kept: it has changes",
@@ -290,6 +290,8 @@ struct Unread {
     revives: bool,
     /// These are settled as failed.
     lost: Vec<Seq>,
+    /// How many of them say something: leave to spend is of no use to a run that is over.
+    unread: usize,
 }
 
 /// A message that came during the run, and after any stop of it, goes to the next run; whatever is older had its
@@ -300,15 +302,19 @@ fn unread(worker: &WorkerModel, began_seq: Seq) -> Unread {
     let by_person = worker.stopped_by_person();
     let mut revives = false;
     let mut lost = Vec::new();
+    let mut unread = 0;
     for pending in &worker.commands {
         match &pending.command {
             Command::Message { from_person, .. } if pending.id > after && (*from_person || !by_person) => {
                 revives = true;
             }
-            _ => lost.push(pending.id),
+            command => {
+                lost.push(pending.id);
+                unread += usize::from(!matches!(command, Command::Grant { .. } | Command::NoGrant { .. }));
+            }
         }
     }
-    Unread { revives, lost }
+    Unread { revives, lost, unread }
 }
 
 /// Whether a run whose process left no end may go on in a new one.

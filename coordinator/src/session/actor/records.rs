@@ -2,7 +2,7 @@
 
 use swarm_protocol::{
     RunNumber, WaitingFor, WorkerId, WorkerStatus,
-    event::Event,
+    event::{BudgetChange, Event},
     frame::ToWorker,
     record::{RecordBody, RecordHead},
 };
@@ -75,6 +75,14 @@ impl Actor {
                     events.push(Event::PermissionWithdrawn { id, reason: reason.clone() });
                     events.extend(step(LifeEvent::Works, &reason));
                 }
+                Some(RecordBody::GrantRequested(request)) => events.push(Event::Budget {
+                    worker_id: Some(worker_id.clone()),
+                    change: BudgetChange::Requested { request },
+                }),
+                Some(RecordBody::GrantSettled { grants }) => events.push(Event::Budget {
+                    worker_id: Some(worker_id.clone()),
+                    change: BudgetChange::Freed { grants, reason: "their use is recorded".to_owned() },
+                }),
                 Some(RecordBody::RunEnded(end)) if run == worker.run() => {
                     let reason = end.exit_reason.sentence();
                     events.push(Event::WorkerRunEnded { worker_id: worker_id.clone(), run, end });

@@ -2,12 +2,13 @@
 //! what the running server had.
 
 use swarm_protocol::{
-    Block, ExitReason, Message, MessageId, Seq, Timestamp, ToolUseId, WorkerStatus,
+    Block, ExitReason, Message, MessageId, Seq, Timestamp, ToolUseId, Usage, WorkerStatus,
     api::{ConversationItem, LedgerStep},
     event::{Event, EventLine, SentEntry},
     launch::WorkerSpec,
     notification::{Notification, NotificationKey},
     record::{head_of, input_summary},
+    usage::Cost,
 };
 
 use super::{
@@ -92,8 +93,7 @@ impl SessionModel {
             }
             Event::CoordinatorTurn { turn, assistant, results, usage, cost, .. } => {
                 self.apply_turn(seq, at, *turn, assistant.as_ref(), results.as_ref());
-                self.own_usage += *usage;
-                self.own_cost += *cost;
+                self.spend_own(usage, cost);
             }
             Event::CoordinatorCompacted { boundary } => {
                 self.history.clone_from(&boundary.messages);
@@ -104,11 +104,10 @@ impl SessionModel {
                 }
             }
             Event::CoordinatorNote { message } => self.history.push(message.clone()),
-            Event::CoordinatorHelper { usage, cost, .. } => {
-                self.own_usage += *usage;
-                self.own_cost += *cost;
-            }
+            Event::CoordinatorHelper { usage, cost, .. } => self.spend_own(usage, cost),
+            Event::Budget { worker_id, change } => self.governor.apply(worker_id, change),
             Event::CoordinatorExit { exit_reason } => {
+                self.governor.end_of(&None);
                 self.exit = Some(exit_reason.clone());
                 if *exit_reason != ExitReason::Completed {
                     self.push_item(ConversationItem::Error {
@@ -181,6 +180,16 @@ impl SessionModel {
             | Event::ReviewMerged { .. }
             | Event::ReviewDiscarded { .. }
             | Event::ReviewRestored { .. } => {
+                match &line.event {
+                    Event::WorkerRecord { record, .. } => {
+                        if let Some(usage) = &record.usage {
+                            self.governor.spend(usage, &record.cost.unwrap_or_default());
+                        }
+                    }
+                    // Whatever its process did not say, it makes no more calls.
+                    Event::WorkerRunEnded { worker_id, .. } => self.governor.end_of(&Some(worker_id.clone())),
+                    _ => {}
+                }
                 if let Some(id) = line.event.worker_id().cloned()
                     && let Some(worker) = self.worker_mut(&id)
                 {
@@ -188,6 +197,14 @@ impl SessionModel {
                 }
             }
         }
+    }
+
+    /// The coordinator's call was charged; it paid for no other.
+    fn spend_own(&mut self, usage: &Usage, cost: &Cost) {
+        self.own_usage += *usage;
+        self.own_cost += *cost;
+        self.governor.spend(usage, cost);
+        self.governor.end_of(&None);
     }
 
     fn push_item(&mut self, item: ConversationItem) {
