@@ -90,7 +90,12 @@ impl Governor {
         waiting
     }
 
-    /// Whether the coordinator has a grant that is open.
+    /// Whether it was said that most is spent.
+    pub(crate) fn is_warned(&self) -> bool {
+        self.warned
+    }
+
+    /// The coordinator's open grant, if it has one.
     pub(crate) fn coordinator_grants(&self) -> Vec<u64> {
         self.open.keys().filter(|(spender, _)| spender.is_none()).map(|(_, grant)| *grant).collect()
     }

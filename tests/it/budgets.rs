@@ -67,9 +67,13 @@ async fn l07_a_worker_that_reaches_its_cap_ends_with_its_work_and_its_coordinato
         .collect();
     assert!(max_tokens.windows(2).all(|pair| pair[1] < pair[0]), "each may ask for less: {max_tokens:?}");
     let told = entries(&rig.last_request());
-    let told = told.iter().find(|entry| entry.text.contains("budget")).expect("the coordinator is told");
-    assert_eq!(told.status, "failed");
+    let told = told.iter().find(|entry| entry.status == "failed").expect("the coordinator is told");
     assert!(told.part("summary").contains("budget used up: $0.0"), "{}", told.text);
+    // Its session's coordinator heard before that it would come.
+    let asked = rig.model.requests_of(COORDINATE);
+    let heard = asked.iter().flat_map(|request| entries(request)).find(|entry| entry.status == "progress");
+    let heard = heard.expect("most of its budget was spent before all of it was");
+    assert!(heard.part("summary").contains("Agent \"costly\" has spent"), "{}", heard.text);
     let shown = rig.home.run(rig.repo.path(), &["show", "costly"]).await.expect_code(0);
     assert!(shown.stdout.contains("budget used up: $0.0"), "{}", shown.stdout);
 }
@@ -117,6 +121,8 @@ fn charged(rig: &Rig, input: f64, output: f64) -> f64 {
 /// event, and nothing is open at the end. Answers with what was spent and how many grants were given.
 async fn audited(rig: &Rig, task: &Task, cap: f64) -> (f64, usize) {
     let mut open: BTreeMap<(String, u64), f64> = BTreeMap::new();
+    // Use that is recorded, of grants that are still open.
+    let mut covered: BTreeMap<String, f64> = BTreeMap::new();
     let (mut spent, mut n_grants) = (0.0, 0);
     for event in rig.journal(task).await {
         let who = event["worker_id"].as_str().unwrap_or("coordinator").to_owned();
@@ -129,6 +135,7 @@ async fn audited(rig: &Rig, task: &Task, cap: f64) -> (f64, usize) {
                 n_grants += 1;
             }
             (Some("budget"), Some("freed")) => {
+                spent += covered.remove(&who).unwrap_or(0.0);
                 for grant in change["grants"].as_array().expect("grants") {
                     open.remove(&(who.clone(), grant.as_u64().expect("a number")));
                 }
@@ -139,21 +146,25 @@ async fn audited(rig: &Rig, task: &Task, cap: f64) -> (f64, usize) {
                 }
             }
             (Some("worker.record"), _) => {
-                spent += event["record"]["cost"]["known_usd"].as_f64().unwrap_or(0.0);
+                let used = covered.entry(who.clone()).or_default();
+                *used += event["record"]["cost"]["known_usd"].as_f64().unwrap_or(0.0);
+                let granted: f64 =
+                    open.iter().filter(|((of, _), _)| *of == who).map(|(_, amount)| amount).sum();
+                assert!(*used <= granted + 1e-9, "{used} was used of {granted} at {event:#}");
             }
             (Some("coordinator.turn" | "coordinator.helper"), _) => {
                 spent += event["cost"]["known_usd"].as_f64().expect("its price is known");
                 open.retain(|(other, _), _| other != "coordinator");
             }
             (Some("coordinator.exit"), _) => open.retain(|(other, _), _| other != "coordinator"),
-            (Some("worker.run_ended"), _) => open.retain(|(other, _), _| *other != who),
+            (Some("worker.run_ended"), _) => {
+                spent += covered.remove(&who).unwrap_or(0.0);
+                open.retain(|(other, _), _| *other != who);
+            }
             _ => {}
         }
         let reserved: f64 = open.values().sum();
-        // The usage of a call stands beside its grant for the one event that frees it.
-        let is_between = event["kind"] == "worker.record";
-        assert!(is_between || spent + reserved <= cap + 1e-9, "{spent} + {reserved} at {event:#}");
-        assert!(spent <= cap, "{spent} at {event:#}");
+        assert!(spent + reserved <= cap + 1e-9, "{spent} + {reserved} at {event:#}");
     }
     assert!(open.is_empty(), "{open:?}");
     (spent, n_grants)
@@ -183,6 +194,15 @@ async fn case_48_five_dollars_over_eight_workers_are_reached_in_the_middle_and_n
     assert_eq!(rig.done(&task).await["verdict"], "failed");
     let spent = charged(&rig, 1.0, 100.0);
     assert!((4.0..=5.0).contains(&spent), "${spent} of $5");
+    let warned = rig.events(&task, "budget").await;
+    let warned = warned.iter().filter(|event| event["change"]["what"] == "warned").count();
+    assert_eq!(warned, 1, "most of it was spent once");
+    let repo = rig.repo.path();
+    let cost = rig.home.run(repo, &["cost"]).await.expect_code(0).stdout;
+    let show = rig.home.run(repo, &["show", &task.session]).await.expect_code(0).stdout;
+    let logs = rig.home.run(repo, &["logs", &task.session]).await.expect_code(0).stdout;
+    assert!(cost.contains(" % of $5.00") && show.contains(" % of $5.00"), "{cost}\n{show}");
+    assert!(logs.contains("% of the session's budget is spent"), "{logs}");
     let (journaled, _) = audited(&rig, &task, 5.0).await;
     assert!((journaled - spent).abs() < 1e-6, "{journaled} is not {spent}");
     for (name, worker) in workers(&rig, &task).await {
@@ -286,9 +306,9 @@ async fn a_killed_server_neither_loses_nor_doubles_a_grant() {
             .text("Writing.")
             .gate("go on")
             .tool("Write", write(&format!("{name}.txt"), "x\n").1)
-            .usage(500, 0, 0, 2_000);
-        let second = Reply::call("Glob", json!({"pattern": "*"})).usage(500, 0, 0, 2_000);
-        rig.model.agent(&prompt(name), [first, second, Reply::say("Done.").usage(500, 0, 0, 500)]);
+            .usage(500, 0, 0, 250);
+        let second = Reply::call("Glob", json!({"pattern": "*"})).usage(500, 0, 0, 250);
+        rig.model.agent(&prompt(name), [first, second, Reply::say("Done.").usage(500, 0, 0, 250)]);
     }
     let task = rig.submit().await;
     // Some have a call under way, the others wait for what those give back.

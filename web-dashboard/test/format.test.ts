@@ -49,6 +49,11 @@ describe("money", () => {
     expect(format.cost({ known_usd: 0, unpriced_calls: 2 })).toBe("no price");
     expect(format.cost({ known_usd: 0.22, unpriced_calls: 3 })).toBe("≥ $0.220");
     expect(format.cost({ known_usd: 1.84, unpriced_calls: 0 })).toBe("$1.84");
+    const spent = { spent_usd: 0, spent_tokens: 0, open_usd: 0, open_tokens: 0, waiting: 0 };
+    const budget = { ...spent, caps: { usd: 2, tokens: 100_000 }, percent: 81 };
+    expect(format.budget(budget)).toBe("81 % of $2.00, 100k tokens");
+    expect(format.isNearlySpent(budget)).toBe(true);
+    expect(format.isNearlySpent({ ...budget, percent: 79 })).toBe(false);
   });
 });
 

@@ -1,6 +1,6 @@
 //! Figures as people read them: ages, tokens, money, sizes. English, no digit grouping. Pure.
 
-use swarm_protocol::usage::Cost;
+use swarm_protocol::usage::{BudgetView, Cost};
 
 /// An age that still grows: `41s`, `2m04s`, `1h02m`, `3d04h`.
 pub(crate) fn age(millis: u64) -> String {
@@ -61,6 +61,19 @@ pub(crate) fn money(dollars: Option<f64>) -> String {
         Some(dollars) if dollars > 0.0 && dollars < 0.01 => "<$0.01".to_owned(),
         Some(dollars) => format!("${dollars:.2}"),
     }
+}
+
+/// What is spent of a budget: `81 % of $2.00`, `12 % of $2.00, 100k tokens`.
+pub(crate) fn budget(budget: &BudgetView) -> String {
+    let usd = budget.caps.usd.map(|usd| money(Some(usd)));
+    let tokens = budget.caps.tokens.map(|cap| format!("{} tokens", tokens(cap)));
+    let caps: Vec<String> = usd.into_iter().chain(tokens).collect();
+    format!("{} % of {}", budget.percent, caps.join(", "))
+}
+
+/// Whether most of a budget is spent, so that it is marked.
+pub(crate) fn is_nearly_spent(budget: &BudgetView) -> bool {
+    budget.percent >= query_engine::budget::WARN_PERCENT
 }
 
 /// A sum: with an unknown part it is a lower bound, `>$0.40`; `n/a` when nothing of it is known.

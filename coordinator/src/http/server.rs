@@ -129,7 +129,7 @@ pub(super) async fn cost(
                     LEFT JOIN workers ON workers.worker_id = usage.worker_id
          GROUP BY {key} ORDER BY MAX(usage.position) DESC"
     );
-    let rows = shared
+    let mut rows = shared
         .journal
         .query(move |connection| {
             let mut statement = connection.prepare_cached(&sql)?;
@@ -148,12 +148,21 @@ pub(super) async fn cost(
                         },
                         cost: Cost { known_usd: row.get(6)?, unpriced_calls: count(row, 7)? },
                         calls: count(row, 8)?,
+                        budget: None,
                     })
                 })?
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(rows)
         })
         .await?;
+    if key == "usage.session_id" {
+        for row in &mut rows {
+            let handle = row.key.parse().ok().and_then(|id| shared.sessions.get(id));
+            if let Some(handle) = handle {
+                row.budget = handle.read(|model| model.governor.view()).await.ok().flatten();
+            }
+        }
+    }
     Ok(Json(CostView { rows, prices_of: model_client::TABLE_DATE.to_owned() }))
 }
 

@@ -382,6 +382,7 @@ impl Actor {
         self.tell_deadlines();
         self.give_keys().await?;
         self.serve_grants().await?;
+        self.report_budgets().await?;
         self.fill_places().await?;
         self.wake_coordinator().await?;
         self.finish_task().await?;

@@ -6,7 +6,7 @@ use super::{SessionView, WorkerView};
 use crate::{
     ids::SessionId,
     time::Timestamp,
-    usage::{Cost, Usage},
+    usage::{BudgetView, Cost, Usage},
 };
 
 /// A row of `GET /cost`.
@@ -23,6 +23,9 @@ pub struct CostRow {
     pub cost: Cost,
     /// Calls.
     pub calls: u64,
+    /// The budget of a session that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetView>,
 }
 
 /// `GET /cost?by=session|worker|model|day`.

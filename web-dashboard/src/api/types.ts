@@ -173,6 +173,16 @@ export interface WorkerView {
   age_ms: number;
 }
 
+export interface BudgetView {
+  caps: { usd?: number; tokens?: number };
+  spent_usd: number;
+  spent_tokens: number;
+  open_usd: number;
+  open_tokens: number;
+  percent: number;
+  waiting: number;
+}
+
 export interface SessionView {
   session_id: SessionId;
   short: string;
@@ -195,6 +205,7 @@ export interface SessionView {
   own_usage: Usage;
   cost_usd: number | null;
   cost: Cost;
+  budget?: BudgetView;
   created_at: Timestamp;
   updated_at: Timestamp;
   seq: number;

@@ -1,6 +1,6 @@
 /** One way to write ages, money, tokens and sizes, for every screen. Pure: the time is passed in. */
 
-import type { Cost, Timestamp, Usage } from "../api/types";
+import type { BudgetView, Cost, Timestamp, Usage } from "../api/types";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -83,6 +83,18 @@ export function cost(value: Cost): string {
   if (value.unpriced_calls === 0) return usd(value.known_usd);
   if (value.known_usd === 0) return "no price";
   return `≥ ${usd(value.known_usd)}`;
+}
+
+/** `81 % of $2.00`; every cap there is. */
+export function budget({ caps, percent }: BudgetView): string {
+  const usdCap = caps.usd === undefined ? [] : [usd(caps.usd)];
+  const tokenCap = caps.tokens === undefined ? [] : [`${tokens(caps.tokens)} tokens`];
+  return `${percent} % of ${[...usdCap, ...tokenCap].join(", ")}`;
+}
+
+/** Most of it is spent: it is marked. */
+export function isNearlySpent({ percent }: BudgetView): boolean {
+  return percent >= 80;
 }
 
 /** `812`, `4.2k`, `148k`, `2.1M`. */

@@ -190,6 +190,12 @@ function SessionMoney({ id }: { id: string }) {
   return (
     <span className="num text2" title={`estimated at list price\n${format.usage(session.usage)}`}>
       {format.cost(session.cost)}
+      {session.budget ? (
+        <span className={format.isNearlySpent(session.budget) ? "hue-need" : undefined}>
+          {" "}
+          · {format.budget(session.budget)}
+        </span>
+      ) : null}
     </span>
   );
 }

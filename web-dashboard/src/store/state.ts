@@ -267,6 +267,7 @@ function applyOther(
     case "coordinator.compacted":
     case "coordinator.exit":
     case "coordinator.helper":
+    case "budget":
       touch();
       break;
     default:

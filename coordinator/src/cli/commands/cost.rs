@@ -7,7 +7,7 @@ use super::super::{
     args::{CostArgs, CostBy},
     error::Result,
     format,
-    output::{CYAN, DIM, paint},
+    output::{CYAN, DIM, YELLOW, paint},
     server_process,
     shell::Shell,
     text::{left, right, visible, width},
@@ -37,9 +37,11 @@ pub(crate) async fn cost(shell: &mut Shell, args: &CostArgs) -> Result<u8> {
 fn table(view: &CostView, by: CostBy, limit: Option<usize>) -> String {
     let names: Vec<String> = view.rows.iter().map(|row| name(row, by)).collect();
     let widest = names.iter().map(|name| width(name)).max().unwrap_or(0);
+    let budgets = view.rows.iter().filter_map(|row| row.budget.as_ref());
+    let budgets = budgets.map(|budget| 2 + width(&format::budget(budget))).max().unwrap_or(0);
     // Five columns of figures stand behind the name.
     let cells = match limit {
-        Some(limit) => widest.min(limit.saturating_sub(5 * 9 + 2)).max(12),
+        Some(limit) => widest.min(limit.saturating_sub(5 * 9 + 2 + budgets)).max(12),
         None => widest,
     };
     let heads = ["input", "read", "written", "output", "cost"].map(|head| right(head, 9)).concat();
@@ -58,7 +60,12 @@ fn table(view: &CostView, by: CostBy, limit: Option<usize>) -> String {
         ]
         .map(|figure| right(&figure, 9))
         .concat();
-        shown.push_str(&format!("{}{figures}{}\n", paint(CYAN, &left(&name, cells)), paint(DIM, &unknown)));
+        let budget = row.budget.as_ref().map_or_else(String::new, |budget| {
+            let style = if format::is_nearly_spent(budget) { YELLOW } else { DIM };
+            format!("  {}", paint(style, &format::budget(budget)))
+        });
+        let name = paint(CYAN, &left(&name, cells));
+        shown.push_str(&format!("{name}{figures}{}{budget}\n", paint(DIM, &unknown)));
     }
     if view.rows.iter().any(|row| row.cost.known_usd > 0.0) {
         shown.push_str(&paint(DIM, &format!("prices of {}\n", visible(&view.prices_of))));
@@ -86,7 +93,10 @@ fn name(row: &CostRow, by: CostBy) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use swarm_protocol::{Usage, usage::Cost};
+    use swarm_protocol::{
+        Usage,
+        usage::{BudgetView, Caps, Cost},
+    };
 
     use super::*;
 
@@ -104,10 +114,16 @@ mod tests {
             },
             cost,
             calls: 3,
+            budget: None,
         };
+        let caps = Caps { usd: Some(2.0), tokens: None };
+        let budget = Some(BudgetView { caps, spent_usd: 1.62, percent: 81, ..BudgetView::default() });
         let view = CostView {
             rows: vec![
-                row(crate::cli::fixtures::SESSION, "refactor auth module", Cost::usd(1.62)),
+                CostRow {
+                    budget,
+                    ..row(crate::cli::fixtures::SESSION, "refactor auth module", Cost::usd(1.62))
+                },
                 row(
                     "01a22d8c-a610-7b1d-9a44-52f00b44fe17",
                     "port parser",
@@ -118,9 +134,9 @@ mod tests {
         };
         let text = anstream::adapter::strip_str(&table(&view, CostBy::Session, Some(80))).to_string();
         expect![[r#"
-                                             input   cached   output     cost
-            7c1d09e2 refactor auth module     265k     213k      21k    $1.62
-            0b44fe17 port parser              265k     213k      21k   >$0.40  1 n/a
+                                             input     read  written   output     cost
+            7c1d09e2 refactor auth module     296k     213k      31k      21k    $1.62  81 % of $2.00
+            0b44fe17 port parser              296k     213k      31k      21k   >$0.40  1 n/a
             prices of 2026-11-01
         "#]]
         .assert_eq(&text);

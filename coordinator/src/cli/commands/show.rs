@@ -274,6 +274,11 @@ fn session_text(shell: &Shell, detail: &SessionDetail, now: Timestamp) -> String
         "model",
         &format!("{}, {}", visible(&session.model), session.permission_mode.as_str()),
     );
+    if let Some(budget) = &session.budget {
+        let words = format::budget(budget);
+        let words = if format::is_nearly_spent(budget) { paint(YELLOW, &words) } else { words };
+        labelled(&mut shown, "budget", &words);
+    }
     if let Some(waiting) = &session.waiting_for {
         labelled(&mut shown, "waits for", &visible(waiting));
     }

@@ -1,23 +1,51 @@
 //! Leave to spend from the session's budget (spec 10.1): answers follow from the table as it stands, so that none is
 //! lost or given twice.
 
-use query_engine::ports::{Grant, PlannedCall};
+use query_engine::{
+    budget::{Budget, WARN_PERCENT},
+    ports::{Grant, PlannedCall},
+};
 use swarm_protocol::{
     Usage, WorkerId,
     event::{BudgetChange, Event},
     frame::Command,
     launch::ModelEndpoint,
+    notification::{NotificationKey, NotificationKind},
     record::GrantRequest,
-    usage::Cost,
+    usage::{Caps, Cost},
 };
 
-use super::Actor;
+use super::{Actor, people::progress};
 use crate::{
     governor::{Decision, Governor},
     session::{OrderError, model::SessionModel},
 };
 
 impl Actor {
+    /// A worker has spent most of its own budget: news for the coordinator, once, which wakes nobody.
+    pub(super) async fn report_budgets(&mut self) -> Result<(), OrderError> {
+        let Caps { usd, tokens } = self.model.spec.worker_limits.budget;
+        let budget = Budget { usd, tokens };
+        if !budget.is_capped() {
+            return Ok(());
+        }
+        let is_told = |worker_id: &WorkerId| {
+            self.model.fifo.iter().any(|entry| {
+                let NotificationKey { worker_id: of, kind, n, run: _ } = &entry.notification.key;
+                of == worker_id && *kind == NotificationKind::Progress && *n == 0
+            })
+        };
+        let mut events = Vec::new();
+        for worker in self.model.workers.iter().filter(|worker| worker.status.takes_place()) {
+            let percent = budget.percent(&worker.usage(), &worker.cost()).unwrap_or(0);
+            if percent >= WARN_PERCENT && !is_told(&worker.spec.id) {
+                let summary = format!("Agent \"{}\" has spent {percent} % of its budget", worker.spec.name);
+                events.push(progress(&worker.spec.id, worker.run(), 0, summary));
+            }
+        }
+        self.append(events).await
+    }
+
     /// Answers every request that can be answered, the coordinator's first. A grant is journaled before it is sent.
     pub(super) async fn serve_grants(&mut self) -> Result<(), OrderError> {
         if !self.model.governor.caps().is_capped() {

@@ -1,6 +1,7 @@
 //! What the coordinator's engine asks of the actor: what waits, and to record its turns.
 
 use query_engine::{
+    budget::WARN_PERCENT,
     ports::{Incoming, StorageError},
     state::OUTCOME_UNKNOWN,
 };
@@ -345,6 +346,13 @@ pub(super) fn roster(model: &SessionModel) -> Option<String> {
             escape(&worker.spec.name).replace('\n', " "),
             escape(branch),
             escape(&news),
+        );
+    }
+    // Said once it is so; a figure would change with every request.
+    if model.governor.is_warned() {
+        let _ = writeln!(
+            text,
+            "Over {WARN_PERCENT} % of this session's budget is spent: start only what is needed to finish."
         );
     }
     text.push_str("</roster>");

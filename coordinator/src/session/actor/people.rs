@@ -1,7 +1,7 @@
 //! What people ask of a session: tasks, messages, stops, decisions.
 
 use swarm_protocol::{
-    ExitReason, MessageId, PermissionRequestId, SessionState, TaskId, WorkerId, WorkerStatus,
+    ExitReason, MessageId, PermissionRequestId, RunNumber, SessionState, TaskId, WorkerId, WorkerStatus,
     api::{AnswerPermission, AnsweredPermission},
     event::Event,
     frame::Command,
@@ -292,29 +292,9 @@ impl Actor {
         // Its place among all requests: no two of them share a key.
         let n = self.model.permissions.iter().take_while(|other| other.request.id != *id).count() as u32 + 1;
         let name = self.model.worker(worker_id).map(|worker| worker.spec.name.clone()).unwrap_or_default();
-        let notification = Notification {
-            key: NotificationKey {
-                worker_id: worker_id.clone(),
-                run: *run,
-                kind: NotificationKind::Progress,
-                n,
-            },
-            seq: Default::default(),
-            status: NotificationStatus::Progress,
-            summary: format!(
-                "Agent \"{name}\" has waited over a minute for a person to allow: {tool} {summary}"
-            ),
-            result: String::new(),
-            result_from_earlier: false,
-            outcome: None,
-            turns: 0,
-            usage: Default::default(),
-            cost: Default::default(),
-            duration_ms: 0,
-            enqueued_at: clock::now(),
-            after_stop: false,
-        };
-        self.append(vec![Event::NotificationQueued { notification: Box::new(notification) }]).await
+        let summary =
+            format!("Agent \"{name}\" has waited over a minute for a person to allow: {tool} {summary}");
+        self.append(vec![progress(worker_id, *run, n, summary)]).await
     }
 
     /// Journals a decision, then sends it.
@@ -371,4 +351,24 @@ impl Actor {
         let endpoint = &self.model.spec.models.coordinator;
         refused && self.model.last_turn > 0 && self.shared.key_for(endpoint, &self.keys).is_none()
     }
+}
+
+/// News of a run that goes on. `n` tells those of one run apart: from 1 its waits, 0 its budget.
+pub(super) fn progress(worker_id: &WorkerId, run: RunNumber, n: u32, summary: String) -> Event {
+    let notification = Notification {
+        key: NotificationKey { worker_id: worker_id.clone(), run, kind: NotificationKind::Progress, n },
+        seq: Default::default(),
+        status: NotificationStatus::Progress,
+        summary,
+        result: String::new(),
+        result_from_earlier: false,
+        outcome: None,
+        turns: 0,
+        usage: Default::default(),
+        cost: Default::default(),
+        duration_ms: 0,
+        enqueued_at: clock::now(),
+        after_stop: false,
+    };
+    Event::NotificationQueued { notification: Box::new(notification) }
 }
