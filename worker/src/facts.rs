@@ -114,6 +114,7 @@ impl Facts {
             has_requests,
             last_answer,
             open_requests,
+            last_grant,
             messages,
             run: _,
             has_earlier_runs: _,
@@ -140,6 +141,7 @@ impl Facts {
             has_requests,
             last_answer,
             open_requests,
+            last_grant,
             messages,
             ..Self::new(run)
         }

@@ -8,6 +8,7 @@ use swarm_protocol::{Message, ResultBlock, ToolUseId};
 use super::{
     pairs::{Pair, pairs, with_results},
     snip::SNIPPED,
+    weight,
 };
 
 /// The newest calls, whose results stay.
@@ -55,7 +56,10 @@ pub fn microcompact(messages: &[Message]) -> Option<Microcompacted> {
 fn is_worth_it(pair: &Pair<'_>) -> bool {
     let has_image = pair.content.iter().any(|part| matches!(part, ResultBlock::Image { .. }));
     let text = pair.text();
-    has_image || (text != SNIPPED && !text.starts_with(CLEARED) && text.len() > placeholder(pair.id).len())
+    let is_mark = text == SNIPPED || text.starts_with(CLEARED);
+    // In bytes and in what a tokenizer makes of them.
+    let is_larger = |mark: &str| text.len() > mark.len() && weight::text(&text) > weight::text(mark);
+    has_image || (!is_mark && is_larger(&placeholder(pair.id)))
 }
 
 #[cfg(test)]

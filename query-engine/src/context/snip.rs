@@ -9,7 +9,10 @@ use std::collections::HashMap;
 
 use swarm_protocol::{Message, ToolUseId};
 
-use super::pairs::{Pair, pairs, with_results};
+use super::{
+    pairs::{Pair, pairs, with_results},
+    weight,
+};
 
 /// What stands in place of a result.
 pub const SNIPPED: &str = "[snipped]";
@@ -26,7 +29,7 @@ pub fn snip(messages: &[Message]) -> Option<Vec<Message>> {
         .iter()
         .enumerate()
         // What the model has not seen stays.
-        .filter(|(_, pair)| pair.turn < now && pair.text().len() > SNIPPED.len())
+        .filter(|(_, pair)| pair.turn < now && weight::text(&pair.text()) > weight::text(SNIPPED))
         .filter(|(at, pair)| {
             let later = &pairs[at + 1..];
             is_made_good(pair, later) || is_unused_search(pair, later, now)

@@ -31,9 +31,8 @@ impl Bench {
 
     /// A process that goes on from the transcript.
     fn again(dir: tempfile::TempDir) -> Self {
-        let (file, loaded) = TranscriptFile::open(&dir.path().join("t.jsonl")).unwrap();
-        let recorder =
-            Arc::new(Recorder::new(file, RunNumber::FIRST, Arc::new(Outbox::default()), &loaded.records));
+        let (file, loaded) = TranscriptFile::open_after_checkpoint(&dir.path().join("t.jsonl")).unwrap();
+        let recorder = Arc::new(Recorder::new(file, RunNumber::FIRST, Arc::new(Outbox::default()), &loaded));
         Self { leases: Leases::start(recorder.clone()), recorder, dir }
     }
 

@@ -172,6 +172,7 @@ proptest! {
         let cleared = done.as_ref().map_or(&snipped, |done| &done.messages);
         check_messages(cleared);
         prop_assert!(message_bytes(cleared) <= message_bytes(&view));
+        prop_assert!(estimate(cleared, UNCALIBRATED) <= estimate(&view, UNCALIBRATED));
         prop_assert!(cleared[0].text().starts_with("the first request"));
         // The same calls and words; only results change, and none that was not sent.
         prop_assert_eq!(&cleared[last_turn..], &view[last_turn..]);

@@ -148,7 +148,7 @@ impl Race {
     /// As `run_finished` does: what is lost is settled in the same append as the end.
     fn end(&mut self) {
         let worker = self.model.worker(&self.id).unwrap();
-        let Unread { revives, lost } = unread(worker, worker.last_run().unwrap().began_seq);
+        let Unread { revives, lost, unread: _ } = unread(worker, worker.last_run().unwrap().began_seq);
         for seq in lost {
             if let Some(fate) = self.fates.get_mut(&seq) {
                 assert_eq!(*fate, Fate::Waits, "what was read did not fail");
