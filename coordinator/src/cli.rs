@@ -29,6 +29,7 @@ mod glyph;
 mod ids;
 mod keys;
 mod layout;
+mod link;
 mod output;
 mod pager;
 mod painter;

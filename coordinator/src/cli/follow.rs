@@ -21,10 +21,11 @@ use super::{
     error::{CliError, EXIT_FAILURE, EXIT_INTERRUPTED, Result},
     keys::{Action, Decoder, Keys},
     layout::{self, Picture},
+    link::Links,
     output::Stream,
     painter::Painter,
     plain,
-    rows::{self, Columns},
+    rows::{self, Columns, Look},
     shell::{Shell, now},
     signals::Early,
     state::{News, StateView},
@@ -66,6 +67,8 @@ pub(crate) enum Ending {
     Verdict {
         task: Box<TaskView>,
         session: Box<SessionView>,
+        /// Where the server is by now.
+        address: String,
         cursor: Seq,
         /// Turns of the coordinator that were committed while we looked.
         own_turns: u32,
@@ -78,6 +81,7 @@ pub(crate) enum Ending {
 /// Follows until the end. The shell has its streams back afterwards.
 pub(crate) async fn follow(shell: &mut Shell, client: &Client, plan: Plan) -> Result<Ending> {
     let has_rows = shell.has_live_rows();
+    let links = Links::find(&shell.around, &shell.err, &client.address).await;
     let sink = || Stream::of(Box::new(std::io::sink()), false, false);
     let mut out = std::mem::replace(&mut shell.out, sink());
     let mut err = std::mem::replace(&mut shell.err, sink());
@@ -98,6 +102,7 @@ pub(crate) async fn follow(shell: &mut Shell, client: &Client, plan: Plan) -> Re
         keyboard,
         keys: Keys::default(),
         decoder: Decoder::default(),
+        links,
         has_rows,
         words_in_block,
         stopping: false,
@@ -140,6 +145,7 @@ struct Follower<'a> {
     keyboard: Option<terminal::Keyboard>,
     keys: Keys,
     decoder: Decoder,
+    links: Links,
     has_rows: bool,
     /// Words go into the block's frame: standard output is the same terminal.
     words_in_block: bool,
@@ -224,6 +230,7 @@ impl Follower<'_> {
                 }
             }
             Arrival::Back(client) => {
+                self.links.follow(&client.address);
                 self.client = client;
                 self.reconnecting = false;
                 if !self.has_rows {
@@ -273,7 +280,8 @@ impl Follower<'_> {
             match news {
                 News::Ended(id) => {
                     if let Some(worker) = self.state.worker(id) {
-                        let line = rows::just_ended(&columns, self.shell.glyphs, worker, now());
+                        let look = Look { glyphs: self.shell.glyphs, links: &self.links };
+                        let line = rows::just_ended(&columns, look, worker, now());
                         self.say([line.trim_end().to_owned()]);
                     }
                 }
@@ -499,6 +507,7 @@ impl Follower<'_> {
                 let (task, detail) = *both;
                 return Ok(Some(Ending::Verdict {
                     task: Box::new(task),
+                    address: self.client.address.clone(),
                     cursor: self.state.cursor,
                     own_turns: self.state.own_turns,
                     session: Box::new(detail.session),
@@ -582,11 +591,11 @@ async fn typed(keyboard: Option<&mut terminal::Keyboard>) -> std::io::Result<Vec
 }
 
 /// What is said at the end, and the exit code.
-pub(crate) fn conclude(shell: &mut Shell, ending: Ending) -> Result<u8> {
-    let (task, session, cursor, own_turns, interrupted) = match ending {
+pub(crate) async fn conclude(shell: &mut Shell, ending: Ending) -> Result<u8> {
+    let (task, session, address, cursor, own_turns, interrupted) = match ending {
         Ending::Left { exit } => return Ok(exit),
-        Ending::Verdict { task, session, cursor, own_turns, interrupted } => {
-            (task, session, cursor, own_turns, interrupted)
+        Ending::Verdict { task, session, address, cursor, own_turns, interrupted } => {
+            (task, session, address, cursor, own_turns, interrupted)
         }
     };
     let refusal = super::refusal::of(shell, &task, own_turns);
@@ -602,11 +611,12 @@ pub(crate) fn conclude(shell: &mut Shell, ending: Ending) -> Result<u8> {
         }
     } else {
         let width = shell.out.is_terminal.then(|| shell.width());
+        let links = Links::find(&shell.around, &shell.out, &address).await;
         let text = summary::text(&summary::Summary {
             session: &session,
             task: &task,
             width,
-            glyphs: shell.glyphs,
+            look: Look { glyphs: shell.glyphs, links: &links },
             now: now(),
         });
         shell.out.text(&text)?;

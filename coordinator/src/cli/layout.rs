@@ -7,8 +7,9 @@ use super::{
     format,
     glyph::{Class, Glyphs},
     keys::Keys,
+    link::Links,
     output::{BOLD, DIM, YELLOW, paint},
-    rows::{self, Columns},
+    rows::{self, Columns, Look},
     state::{Ask, StateView, WorkerRow},
     text::{cut, visible, visible_lines, width, wrap},
 };
@@ -66,9 +67,11 @@ pub(crate) fn block(picture: &Picture<'_>) -> Vec<String> {
 
     let id = state.workers.iter().map(|worker| worker.id.suffix().len()).max().unwrap_or(3);
     let columns = Columns::fit(picture.width, id);
-    let row = |worker: &&WorkerRow| {
-        rows::live(&columns, picture.glyphs, worker, asked_tool(state, &worker.id), picture.now)
-    };
+    // Rows that are written ten times a second carry no links.
+    let links = Links::default();
+    let look = Look { glyphs: picture.glyphs, links: &links };
+    let row =
+        |worker: &&WorkerRow| rows::live(&columns, look, worker, asked_tool(state, &worker.id), picture.now);
     let mut block = above;
     if others.is_empty() && needy.is_empty() && block.len() < most.saturating_sub(footer.len()) {
         block.extend(coordinator(picture, cells));

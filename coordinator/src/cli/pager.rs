@@ -2,6 +2,7 @@
 
 use std::{
     io::Write,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -26,6 +27,17 @@ pub(crate) fn show(shell: &mut Shell, kind: Kind, text: &str) -> Result<()> {
         return Ok(());
     }
     Ok(shell.out.text(text)?)
+}
+
+/// Whether links may be in a text for [`show`]: `less` knows them, another pager may show their bytes.
+pub(crate) fn takes_links(shell: &Shell, kind: Kind) -> bool {
+    if !shell.out.is_terminal || shell.options.no_pager {
+        return true;
+    }
+    choose(shell, kind).is_none_or(|command| {
+        let program = command.split_whitespace().next().unwrap_or_default();
+        Path::new(program).file_name().is_some_and(|name| name == "less")
+    })
 }
 
 fn choose(shell: &Shell, kind: Kind) -> Option<String> {

@@ -1,10 +1,11 @@
 //! One line about one worker, in columns: live, in `ps`, and at the end of a run. Pure.
 
-use swarm_protocol::{Timestamp, WaitingFor, WorkerStatus, launch::Expects};
+use swarm_protocol::{Timestamp, WaitingFor, WorkerId, WorkerStatus, launch::Expects};
 
 use super::{
     format,
     glyph::{Class, Glyphs},
+    link::Links,
     output::{CYAN, DIM, paint},
     state::WorkerRow,
     text::{cut, left, right, visible, width},
@@ -21,6 +22,23 @@ const BRANCH: usize = 24;
 const TITLE: usize = 24;
 /// The design's column for what it does: also holds files, lines and turns of an ended worker.
 const DOING: usize = 27;
+
+/// What rows look like in one stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look<'a> {
+    pub(crate) glyphs: Glyphs,
+    pub(crate) links: &'a Links,
+}
+
+impl Look<'_> {
+    /// A worker's id in a column of so many cells. Cut and filled up before it is styled: an escape sequence has
+    /// no width.
+    fn worker(self, id: &WorkerId, cells: usize) -> String {
+        let column = left(id.suffix(), cells);
+        let shown = column.trim_end();
+        format!("{}{}", self.links.worker(id, &paint(CYAN, shown)), &column[shown.len()..])
+    }
+}
 
 /// Which columns there are, and how wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +113,7 @@ impl Columns {
 
     fn line(
         &self,
+        look: Look<'_>,
         glyph: &str,
         style: anstyle::Style,
         worker: &WorkerRow,
@@ -103,8 +122,7 @@ impl Columns {
     ) -> String {
         let ended = worker.status.is_ended();
         let begun = ended || worker.usage.total() > 0;
-        let mut line =
-            format!("{} {} ", paint(style, glyph), paint(CYAN, &left(worker.id.suffix(), self.id)));
+        let mut line = format!("{} {} ", paint(style, glyph), look.worker(&worker.id, self.id));
         if self.title > 0 {
             line.push_str(&left(&visible(&worker.name), self.title));
             line.push(' ');
@@ -146,31 +164,31 @@ impl Columns {
 /// A row that lives: the glyph turns while it works.
 pub(crate) fn live(
     columns: &Columns,
-    glyphs: Glyphs,
+    look: Look<'_>,
     worker: &WorkerRow,
     asks: Option<&str>,
     now: Timestamp,
 ) -> String {
     let class = Class::of(worker);
     let doing = doing(worker, asks, now);
-    columns.line(glyphs.live(class, now.as_millis()), class.style(), worker, &doing, now)
+    columns.line(look, look.glyphs.live(class, now.as_millis()), class.style(), worker, &doing, now)
 }
 
 /// A row that stands still.
 pub(crate) fn still(
     columns: &Columns,
-    glyphs: Glyphs,
+    look: Look<'_>,
     worker: &WorkerRow,
     asks: Option<&str>,
     now: Timestamp,
 ) -> String {
     let class = Class::of(worker);
     let doing = doing(worker, asks, now);
-    columns.line(glyphs.still(class), class.style(), worker, &doing, now)
+    columns.line(look, look.glyphs.still(class), class.style(), worker, &doing, now)
 }
 
 /// The row of an ended worker at the end of a run: files, lines, turns.
-pub(crate) fn ended(columns: &Columns, glyphs: Glyphs, worker: &WorkerRow, now: Timestamp) -> String {
+pub(crate) fn ended(columns: &Columns, look: Look<'_>, worker: &WorkerRow, now: Timestamp) -> String {
     let class = Class::of(worker);
     let figures = if worker.files_changed > 0 {
         format!(
@@ -185,14 +203,14 @@ pub(crate) fn ended(columns: &Columns, glyphs: Glyphs, worker: &WorkerRow, now: 
         "no change".to_owned()
     };
     let doing = with_turns(&figures, worker, columns.doing);
-    columns.line(glyphs.still(class), class.style(), worker, &doing, now)
+    columns.line(look, look.glyphs.still(class), class.style(), worker, &doing, now)
 }
 
 /// The permanent line of a worker whose run just ended.
-pub(crate) fn just_ended(columns: &Columns, glyphs: Glyphs, worker: &WorkerRow, now: Timestamp) -> String {
+pub(crate) fn just_ended(columns: &Columns, look: Look<'_>, worker: &WorkerRow, now: Timestamp) -> String {
     let class = Class::of(worker);
     let doing = with_turns(&how_it_ended(worker), worker, columns.doing);
-    columns.line(glyphs.still(class), class.style(), worker, &doing, now)
+    columns.line(look, look.glyphs.still(class), class.style(), worker, &doing, now)
 }
 
 fn with_turns(words: &str, worker: &WorkerRow, cells: usize) -> String {

@@ -9,9 +9,9 @@ use swarm_protocol::{
 
 use super::{
     format,
-    glyph::{Class, Glyphs},
+    glyph::Class,
     output::{DIM, GREEN, RED, YELLOW, paint},
-    rows::{self, Columns},
+    rows::{self, Columns, Look},
     state::WorkerRow,
     text::{cut, visible},
 };
@@ -23,13 +23,13 @@ pub(crate) struct Summary<'a> {
     pub(crate) task: &'a TaskView,
     /// Cells of the terminal; without one nothing is cut.
     pub(crate) width: Option<usize>,
-    pub(crate) glyphs: Glyphs,
+    pub(crate) look: Look<'a>,
     pub(crate) now: Timestamp,
 }
 
 /// The table, the verdict line, and the commands that come next.
 pub(crate) fn text(summary: &Summary<'_>) -> String {
-    let Summary { session, task, width, glyphs, now } = summary;
+    let Summary { session, task, width, look, now } = summary;
     let rows: Vec<(WorkerRow, &WorkerView)> =
         task.workers.iter().map(|view| (WorkerRow::from(view), view)).collect();
     let columns = match width {
@@ -49,7 +49,7 @@ pub(crate) fn text(summary: &Summary<'_>) -> String {
     };
     let mut shown = String::new();
     for (row, view) in &rows {
-        shown.push_str(rows::ended(&columns, *glyphs, row, *now).trim_end());
+        shown.push_str(rows::ended(&columns, *look, row, *now).trim_end());
         shown.push('\n');
         if let Some(branch) = &view.branch {
             shown.push_str(&format!("{}\n", paint(DIM, &limited(format!("      {}", visible(branch))))));

@@ -176,3 +176,54 @@ async fn a_diff_off_a_terminal_is_a_patch_that_git_applies() {
     let tree = shell.repo.git(&["write-tree"]);
     assert_eq!(tree, shell.repo.git(&["rev-parse", &format!("{branch}^{{tree}}")]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_and_worktrees_are_links_where_a_terminal_shows_them_and_nowhere_else() {
+    let mut shell = Shell::new();
+    shell.one_worker(None);
+    shell.done().await;
+    let worker = shell.workers().await.remove(0);
+    let (id, session) = (short(&worker), worker["session_id"].as_str().expect("a session").to_owned());
+    let worktree = worker["worktree"].as_str().expect("a worktree").to_owned();
+    let on_terminal = async |shell: &Shell, arguments: &[&str]| {
+        let terminal = Pty::start(&shell.home.command(shell.repo.path(), arguments), 24, 80);
+        terminal.shows("alpha").await;
+        let (raw, contents) = (terminal.raw(), terminal.contents());
+        assert_eq!(terminal.finish().await, Some(0));
+        (String::from_utf8_lossy(&raw).into_owned(), contents)
+    };
+
+    // This terminal's variables name none that shows links.
+    let (plain, contents_without) = on_terminal(&shell, &["ps", "-a"]).await;
+    assert!(has_sgr(plain.as_bytes()) && !plain.contains("\x1b]"), "{plain:?}");
+
+    shell.home.set("FORCE_HYPERLINK", "1");
+    let (raw, contents) = on_terminal(&shell, &["ps", "-a"]).await;
+    let base = shell.api().await.base().to_owned();
+    for target in [format!("{base}/w/agent-{id}"), format!("{base}/s/{session}")] {
+        assert_eq!(raw.matches(&format!("\x1b]8;;{target}\x1b\\")).count(), 1, "{target}: {raw:?}");
+    }
+    assert_eq!(raw.matches("\x1b]8;;\x1b\\").count(), 2, "each link ends: {raw:?}");
+    // The age is what may have moved meanwhile.
+    let columns = |contents: &str| {
+        contents.lines().map(|line| line.chars().take(60).collect()).collect::<Vec<String>>()
+    };
+    assert_eq!(columns(&contents), columns(&contents_without), "a link takes no cells");
+    let (raw, _) = on_terminal(&shell, &["--no-pager", "show", &id]).await;
+    assert!(raw.contains(&format!("\x1b]8;;file://{worktree}\x1b\\")), "{raw:?}");
+
+    // Where escape sequences are taken out, so are these, whatever is forced.
+    let (colourless, _) = on_terminal(&shell, &["ps", "-a", "--color", "never"]).await;
+    assert!(!colourless.contains('\x1b'), "{colourless:?}");
+    let piped = shell.run(&["ps", "-a"]).await.stdout;
+    assert!(!piped.contains('\x1b'), "{piped:?}");
+
+    shell.home.set("FORCE_HYPERLINK", "0");
+    shell.home.set("VTE_VERSION", "7600");
+    assert!(!on_terminal(&shell, &["ps", "-a"]).await.0.contains("\x1b]"));
+    shell.home.unset("FORCE_HYPERLINK");
+    assert!(on_terminal(&shell, &["ps", "-a"]).await.0.contains("\x1b]8;;http://"));
+    // That variable leaks into tmux, which has to name links itself: this one is gone.
+    shell.home.set("TMUX", "/nonexistent/tmux,1,0");
+    assert!(!on_terminal(&shell, &["ps", "-a"]).await.0.contains("\x1b]"));
+}

@@ -90,7 +90,7 @@ async fn follow_session(
     after: Option<Seq>,
 ) -> Result<u8> {
     let detail: SessionDetail = client.get(&format!("/sessions/{session_id}")).await?;
-    run::header(shell, &detail);
+    run::header(shell, client, &detail).await;
     let Some(last) = detail.tasks.last() else {
         shell.notice("no task was given to this session");
         return Ok(0);
@@ -102,12 +102,13 @@ async fn follow_session(
         let ending = Ending::Verdict {
             own_turns: u32::from(!task.workers.is_empty()),
             task: Box::new(task),
+            address: client.address.clone(),
             cursor: detail.seq,
             session: Box::new(detail.session),
             interrupted: false,
         };
         shell.out.tolerant = true;
-        return follow::conclude(shell, ending);
+        return follow::conclude(shell, ending).await;
     }
     let context = context(shell).unwrap_or_default();
     let state = StateView::of(&detail, run::streams(shell));

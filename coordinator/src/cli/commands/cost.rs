@@ -1,12 +1,16 @@
 //! `swarm cost`: tokens and dollars.
 
 use serde_json::json;
-use swarm_protocol::api::{CostRow, CostView};
+use swarm_protocol::{
+    SessionId, WorkerId,
+    api::{CostRow, CostView},
+};
 
 use super::super::{
     args::{CostArgs, CostBy},
     error::Result,
     format,
+    link::Links,
     output::{CYAN, DIM, YELLOW, paint},
     server_process,
     shell::Shell,
@@ -29,12 +33,13 @@ pub(crate) async fn cost(shell: &mut Shell, args: &CostArgs) -> Result<u8> {
         return Ok(0);
     }
     let limit = shell.out.is_terminal.then(|| shell.width());
-    let text = table(&view, args.by, limit);
+    let links = Links::find(&shell.around, &shell.out, &found.client.address).await;
+    let text = table(&view, args.by, limit, &links);
     shell.out.text(&text)?;
     Ok(0)
 }
 
-fn table(view: &CostView, by: CostBy, limit: Option<usize>) -> String {
+fn table(view: &CostView, by: CostBy, limit: Option<usize>, links: &Links) -> String {
     let names: Vec<String> = view.rows.iter().map(|row| name(row, by)).collect();
     let widest = names.iter().map(|name| width(name)).max().unwrap_or(0);
     let budgets = view.rows.iter().filter_map(|row| row.budget.as_ref());
@@ -64,7 +69,7 @@ fn table(view: &CostView, by: CostBy, limit: Option<usize>) -> String {
             let style = if format::is_nearly_spent(budget) { YELLOW } else { DIM };
             format!("  {}", paint(style, &format::budget(budget)))
         });
-        let name = paint(CYAN, &left(&name, cells));
+        let name = painted(row, by, &left(&name, cells), links);
         shown.push_str(&format!("{name}{figures}{}{budget}\n", paint(DIM, &unknown)));
     }
     if view.rows.iter().any(|row| row.cost.known_usd > 0.0) {
@@ -73,19 +78,31 @@ fn table(view: &CostView, by: CostBy, limit: Option<usize>) -> String {
     shown
 }
 
+/// The name as it stands in its column; the id at its start leads to its page.
+fn painted(row: &CostRow, by: CostBy, column: &str, links: &Links) -> String {
+    let (id, rest) = column.split_at(column.find(' ').unwrap_or(column.len()));
+    let painted = paint(CYAN, id);
+    let id = match (by, row.key.parse::<SessionId>(), row.key.parse::<WorkerId>()) {
+        (CostBy::Session | CostBy::Worker, Ok(session), _) => links.session(session, &painted),
+        (CostBy::Worker, _, Ok(worker)) => links.worker(&worker, &painted),
+        _ => painted,
+    };
+    format!("{id}{}", paint(CYAN, rest))
+}
+
 fn name(row: &CostRow, by: CostBy) -> String {
     let label = visible(&row.label);
     let key = visible(&row.key);
     match by {
         CostBy::Session => {
-            let short = row.key.parse::<swarm_protocol::SessionId>().map_or(key, |id| id.short());
+            let short = row.key.parse::<SessionId>().map_or(key, |id| id.short());
             format!("{short} {label}")
         }
         // The coordinator's own part stands under its session.
-        CostBy::Worker if let Ok(session) = row.key.parse::<swarm_protocol::SessionId>() => {
+        CostBy::Worker if let Ok(session) = row.key.parse::<SessionId>() => {
             format!("{} {label}", session.short())
         }
-        CostBy::Worker => format!("{} {label}", key.trim_start_matches(swarm_protocol::WorkerId::PREFIX)),
+        CostBy::Worker => format!("{} {label}", key.trim_start_matches(WorkerId::PREFIX)),
         CostBy::Model | CostBy::Day => key,
     }
 }
@@ -132,7 +149,8 @@ mod tests {
             ],
             prices_of: "2026-11-01".to_owned(),
         };
-        let text = anstream::adapter::strip_str(&table(&view, CostBy::Session, Some(80))).to_string();
+        let text = anstream::adapter::strip_str(&table(&view, CostBy::Session, Some(80), &Links::default()))
+            .to_string();
         expect![[r#"
                                              input     read  written   output     cost
             7c1d09e2 refactor auth module     296k     213k      31k      21k    $1.62  81 % of $2.00

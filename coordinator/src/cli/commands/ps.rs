@@ -10,10 +10,11 @@ use super::super::{
     args::PsArgs,
     error::Result,
     format,
-    glyph::{Class, Glyphs},
+    glyph::Class,
     ids::Known,
+    link::Links,
     output::{BOLD, CYAN, DIM, paint},
-    rows::{self, Columns},
+    rows::{self, Columns, Look},
     server_process,
     shell::{Shell, now},
     state::WorkerRow,
@@ -40,7 +41,9 @@ pub(crate) async fn ps(shell: &mut Shell, args: &PsArgs) -> Result<u8> {
         return Ok(0);
     }
     let width = shell.out.is_terminal.then(|| shell.width());
-    let text = table(&chosen, &asks, width, shell.glyphs, now());
+    let links = Links::find(&shell.around, &shell.out, &found.client.address).await;
+    let look = Look { glyphs: shell.glyphs, links: &links };
+    let text = table(&chosen, &asks, width, look, now());
     shell.out.text(&text)?;
     Ok(0)
 }
@@ -102,7 +105,7 @@ fn table(
     chosen: &Chosen<'_>,
     asks: &[PermissionView],
     width: Option<usize>,
-    glyphs: Glyphs,
+    look: Look<'_>,
     now: Timestamp,
 ) -> String {
     let asked = |worker: &WorkerView| {
@@ -130,11 +133,11 @@ fn table(
     };
     let mut text = String::new();
     for (session, workers) in chosen {
-        text.push_str(&session_line(session, width, now));
+        text.push_str(&session_line(session, width, look, now));
         text.push('\n');
         for worker in workers {
             if let Some((_, row, asks)) = rows.iter().find(|(view, ..)| view.id == worker.id) {
-                text.push_str(rows::still(&columns, glyphs, row, asks.as_deref(), now).trim_end());
+                text.push_str(rows::still(&columns, look, row, asks.as_deref(), now).trim_end());
                 text.push('\n');
             }
         }
@@ -142,7 +145,7 @@ fn table(
     text
 }
 
-fn session_line(session: &SessionView, width: Option<usize>, now: Timestamp) -> String {
+fn session_line(session: &SessionView, width: Option<usize>, look: Look<'_>, now: Timestamp) -> String {
     let state = match (&session.damaged, session.verdict, session.waiting_for.as_deref()) {
         (Some(_), ..) => "damaged".to_owned(),
         (None, Some(verdict), _) if session.workers_running == 0 => verdict.as_str().to_owned(),
@@ -167,7 +170,8 @@ fn session_line(session: &SessionView, width: Option<usize>, now: Timestamp) -> 
         Some(width) => left(&title, width.saturating_sub(2 + 10 + end.len() + age.len())),
         None => format!("{title:<30}"),
     };
-    format!("{}  {}{end}{}", paint(CYAN, &session.short), paint(BOLD, &title), paint(DIM, &age))
+    let id = look.links.session(session.session_id, &paint(CYAN, &session.short));
+    format!("{id}  {}{end}{}", paint(BOLD, &title), paint(DIM, &age))
 }
 
 fn json_lines(shell: &mut Shell, session: &SessionView, workers: &[&WorkerView]) -> Result<()> {
@@ -190,7 +194,7 @@ mod tests {
     use swarm_protocol::{Usage, WaitingFor, WorkerStatus};
 
     use super::*;
-    use crate::cli::fixtures;
+    use crate::cli::{fixtures, glyph::Glyphs};
 
     fn table_at(width: Option<usize>) -> String {
         let session = fixtures::session(fixtures::SESSION, "refactor auth module");
@@ -207,7 +211,9 @@ mod tests {
         works.spawned_at = Timestamp::from_millis(10_000);
         let permission = fixtures::permission("req-3f2", "agent-h7q", "pip install pytest-cov");
         let chosen: Chosen<'_> = vec![(&session, vec![&asks, &works])];
-        let text = table(&chosen, &[permission], width, Glyphs::Unicode, Timestamp::from_millis(161_000));
+        let links = Links::default();
+        let look = Look { glyphs: Glyphs::Unicode, links: &links };
+        let text = table(&chosen, &[permission], width, look, Timestamp::from_millis(161_000));
         anstream::adapter::strip_str(&text).to_string()
     }
 

@@ -13,6 +13,7 @@ use super::super::{
     args::{DiffArgs, DiscardArgs, GcArgs, MergeArgs, RestoreArgs, Strategy},
     error::{CliError, Result},
     format,
+    link::Links,
     output::{BOLD, CYAN, DIM, GREEN, RED, YELLOW, paint},
     pager,
     shell::Shell,
@@ -30,7 +31,8 @@ pub(crate) async fn diff(shell: &mut Shell, args: &DiffArgs) -> Result<u8> {
         return json_line(shell, "worker.diff", &worker, json!({"worker_id": worker.id, "diff": view}));
     }
     if args.stat {
-        let text = stat(&worker, &view);
+        let links = Links::find(&shell.around, &shell.out, &client.address).await;
+        let text = stat(&worker, &view, &links);
         shell.out.text(&text)?;
     } else if view.patch.is_empty() {
         shell.notice(&format!("{} changed nothing since {}", worker.id.suffix(), format::commit(&view.base)));
@@ -63,7 +65,7 @@ fn coloured(patch: &str) -> String {
     shown
 }
 
-fn stat(worker: &WorkerView, view: &DiffView) -> String {
+fn stat(worker: &WorkerView, view: &DiffView, links: &Links) -> String {
     let DiffView { base, commits, files, uncommitted, .. } = view;
     let left_over = match uncommitted.len() {
         0 => "nothing uncommitted".to_owned(),
@@ -71,7 +73,7 @@ fn stat(worker: &WorkerView, view: &DiffView) -> String {
     };
     let mut shown = format!(
         "{} {}   {} since {}, {left_over}\n",
-        paint(CYAN, worker.id.suffix()),
+        links.worker(&worker.id, &paint(CYAN, worker.id.suffix())),
         visible(&worker.name),
         format::count(*commits, "commit"),
         format::commit(base)
@@ -126,9 +128,10 @@ pub(crate) async fn merge(shell: &mut Shell, args: &MergeArgs) -> Result<u8> {
     let id = worker.id.suffix().to_owned();
     match view {
         MergeView::Merged { into, from, to, files, insertions, deletions } => {
+            let links = Links::find(&shell.around, &shell.out, &client.address).await;
             shell.out.line(&format!(
                 "merged {} into {}: {}..{}, {} +{insertions} -{deletions}",
-                paint(CYAN, &id),
+                links.worker(&worker.id, &paint(CYAN, &id)),
                 visible(&into),
                 format::commit(&from),
                 format::commit(&to),
@@ -363,6 +366,10 @@ mod tests {
               src/auth/session.py    +141 -72
               logo.png            binary
         "#]]
-        .assert_eq(&plain(&stat(&fixtures::worker("agent-c4e", "Refactor session store"), &view)));
+        .assert_eq(&plain(&stat(
+            &fixtures::worker("agent-c4e", "Refactor session store"),
+            &view,
+            &Links::default(),
+        )));
     }
 }

@@ -10,6 +10,7 @@ use super::super::{
     error::{CliError, Result},
     follow::{self, Ending, Plan},
     format,
+    link::Links,
     output::{BOLD, CYAN, DIM, paint},
     repository, server_process,
     shell::Shell,
@@ -122,7 +123,7 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
         .iter()
         .find(|task| task.task_id == accepted.task_id)
         .map_or(detail.session.created_at, |task| task.accepted_at);
-    header(shell, &detail);
+    header(shell, &found.client, &detail).await;
     let state = StateView::new(&detail.session, accepted.after, since, streams(shell));
     let plan = Plan { session: detail.session, task_id: accepted.task_id, state, context, signals: early };
     to_the_end(shell, &found.client, plan).await
@@ -166,7 +167,7 @@ pub(crate) fn streams(shell: &Shell) -> bool {
 }
 
 /// The line that says what is followed.
-pub(crate) fn header(shell: &mut Shell, detail: &SessionDetail) {
+pub(crate) async fn header(shell: &mut Shell, client: &Client, detail: &SessionDetail) {
     if shell.options.progress == Progress::None || shell.is_json() {
         return;
     }
@@ -175,9 +176,10 @@ pub(crate) fn header(shell: &mut Shell, detail: &SessionDetail) {
     let name = visible(&session.base_name);
     let base = if name.starts_with(base) { base.to_owned() } else { format!("{name} {base}") };
     let model = visible(&session.model);
+    let links = Links::find(&shell.around, &shell.err, &client.address).await;
     let words = format!(
         "session {}  base {base}  {}",
-        paint(CYAN, &session.short),
+        links.session(session.session_id, &paint(CYAN, &session.short)),
         if session.model == "demo" { paint(BOLD, "demo (a scripted model)") } else { model }
     );
     shell.notice(&words);
@@ -204,7 +206,7 @@ pub(crate) async fn to_the_end(shell: &mut Shell, client: &Client, plan: Plan) -
     // Whoever stopped reading, the exit code is the verdict's.
     shell.out.tolerant = true;
     let over = matches!(ending, Ending::Verdict { .. });
-    let exit = follow::conclude(shell, ending)?;
+    let exit = follow::conclude(shell, ending).await?;
     // The link works once: a log keeps none.
     if over && shell.out.is_terminal && !shell.is_json() && !shell.options.quiet {
         let code: Result<LoginCode> = client.post("/login-codes", &json!({})).await;

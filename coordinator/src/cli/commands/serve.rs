@@ -8,7 +8,8 @@ use super::super::{
     error::{CliError, Result},
     format,
     ids::Known,
-    rows::{self, Columns},
+    link::Links,
+    rows::{self, Columns, Look},
     server_process,
     shell::{Shell, now},
     state::WorkerRow,
@@ -140,8 +141,10 @@ fn still_running(shell: &mut Shell, error: CliError, workers: &[WorkerView]) -> 
             .collect::<Vec<_>>(),
     );
     if !shell.is_json() {
+        let links = Links::default();
+        let look = Look { glyphs: shell.glyphs, links: &links };
         for row in &running {
-            let line = rows::still(&columns, shell.glyphs, row, None, now);
+            let line = rows::still(&columns, look, row, None, now);
             let _unheard = shell.out.line(line.trim_end());
         }
     }

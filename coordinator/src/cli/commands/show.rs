@@ -15,9 +15,10 @@ use super::super::{
     error::Result,
     format,
     ids::{Target, Wanted},
+    link::Links,
     output::{BOLD, CYAN, DIM, YELLOW, paint},
     pager, rows,
-    rows::Columns,
+    rows::{Columns, Look},
     shell::{Shell, now},
     state::WorkerRow,
     text::{self, visible},
@@ -61,7 +62,8 @@ pub(crate) async fn show(shell: &mut Shell, args: &IdArgs) -> Result<u8> {
                 }
                 Err(_) => None,
             };
-            let text = worker_text(shell, &detail, page.as_ref(), now());
+            let links = links(shell, &client.address).await;
+            let text = worker_text(shell, &detail, page.as_ref(), &links, now());
             pager::show(shell, pager::Kind::Text, &text)?;
         }
         Target::Session(session) => {
@@ -84,11 +86,21 @@ pub(crate) async fn show(shell: &mut Shell, args: &IdArgs) -> Result<u8> {
                 }
                 return Ok(0);
             }
-            let text = session_text(shell, &detail, now());
+            let links = links(shell, &client.address).await;
+            let text = session_text(shell, &detail, &links, now());
             pager::show(shell, pager::Kind::Text, &text)?;
         }
     }
     Ok(0)
+}
+
+/// Links of a text for the pager, or for standard output.
+async fn links(shell: &Shell, address: &str) -> Links {
+    if pager::takes_links(shell, pager::Kind::Text) {
+        Links::find(&shell.around, &shell.out, address).await
+    } else {
+        Links::default()
+    }
 }
 
 fn labelled(text: &mut String, label: &str, words: &str) {
@@ -99,13 +111,14 @@ fn worker_text(
     shell: &Shell,
     detail: &WorkerDetail,
     page: Option<&TranscriptPage>,
+    links: &Links,
     now: Timestamp,
 ) -> String {
     let worker = &detail.worker;
     let id = worker.id.suffix();
     let mut shown = format!(
         "{} {}   {}, run {}, turn {}\n",
-        paint(CYAN, id),
+        links.worker(&worker.id, &paint(CYAN, id)),
         paint(BOLD, &visible(&worker.name)),
         status_words(worker),
         worker.run,
@@ -123,7 +136,8 @@ fn worker_text(
     }
     if worker.worktree_exists {
         let (first, last) = (worker.port_base, worker.port_base.saturating_add(9));
-        let path = shell.path(std::path::Path::new(&worker.worktree));
+        let path = std::path::Path::new(&worker.worktree);
+        let path = links.file(path, &shell.path(path));
         labelled(&mut shown, "worktree", &format!("{path}, ports {first}-{last}"));
     }
     let context = match (worker.context_tokens, worker.context_window) {
@@ -248,11 +262,11 @@ fn recent(page: &TranscriptPage) -> Vec<String> {
     lines.split_off(skipped)
 }
 
-fn session_text(shell: &Shell, detail: &SessionDetail, now: Timestamp) -> String {
+fn session_text(shell: &Shell, detail: &SessionDetail, links: &Links, now: Timestamp) -> String {
     let session = &detail.session;
     let mut shown = format!(
         "{} {}   {}, {} tokens, {}, {}\n",
-        paint(CYAN, &session.short),
+        links.session(session.session_id, &paint(CYAN, &session.short)),
         paint(BOLD, &visible(&session.title)),
         session
             .verdict
@@ -312,10 +326,11 @@ fn session_text(shell: &Shell, detail: &SessionDetail, now: Timestamp) -> String
                 .collect::<Vec<_>>(),
         )
     };
+    let look = Look { glyphs: shell.glyphs, links };
     for row in &rows {
         let asks = detail.permissions.iter().find(|view| view.request.worker_id == row.id);
         let asks = asks.map(|view| view.request.tool.as_str());
-        shown.push_str(rows::still(&columns, shell.glyphs, row, asks, now).trim_end());
+        shown.push_str(rows::still(&columns, look, row, asks, now).trim_end());
         shown.push('\n');
     }
     for item in &detail.conversation {
@@ -364,17 +379,18 @@ pub(crate) async fn explain(shell: &mut Shell, args: &IdArgs) -> Result<u8> {
         shell.json("worker.explain", Some(worker.session_id), None, json!({"explain": view}))?;
         return Ok(0);
     }
-    let text = explain_text(&view);
+    let links = links(shell, &client.address).await;
+    let text = explain_text(&view, &links);
     pager::show(shell, pager::Kind::Text, &text)?;
     Ok(0)
 }
 
-fn explain_text(view: &ExplainView) -> String {
+fn explain_text(view: &ExplainView, links: &Links) -> String {
     let worker = &view.worker;
     let id = worker.id.suffix();
     let mut shown = format!(
         "{} {}   {}, run {}\n",
-        paint(CYAN, id),
+        links.worker(&worker.id, &paint(CYAN, id)),
         paint(BOLD, &visible(&worker.name)),
         worker.status.as_str(),
         worker.run
