@@ -34,6 +34,7 @@ mod output;
 mod pager;
 mod painter;
 mod plain;
+mod prefix;
 mod refusal;
 mod repository;
 mod rows;

@@ -25,6 +25,7 @@ use super::{
     output::Stream,
     painter::Painter,
     plain,
+    prefix::Prefixes,
     rows::{self, Columns, Look},
     shell::{Shell, now},
     signals::Early,
@@ -280,7 +281,9 @@ impl Follower<'_> {
             match news {
                 News::Ended(id) => {
                     if let Some(worker) = self.state.worker(id) {
-                        let look = Look { glyphs: self.shell.glyphs, links: &self.links };
+                        let prefixes = layout::prefixes(&self.state);
+                        let look =
+                            Look { glyphs: self.shell.glyphs, links: &self.links, prefixes: &prefixes };
                         let line = rows::just_ended(&columns, look, worker, now());
                         self.say([line.trim_end().to_owned()]);
                     }
@@ -612,11 +615,13 @@ pub(crate) async fn conclude(shell: &mut Shell, ending: Ending) -> Result<u8> {
     } else {
         let width = shell.out.is_terminal.then(|| shell.width());
         let links = Links::find(&shell.around, &shell.out, &address).await;
+        let workers = task.workers.iter().map(|worker| worker.id.suffix().to_owned());
+        let prefixes = Prefixes::over(workers.chain([session.short.clone()]));
         let text = summary::text(&summary::Summary {
             session: &session,
             task: &task,
             width,
-            look: Look { glyphs: shell.glyphs, links: &links },
+            look: Look { glyphs: shell.glyphs, links: &links, prefixes: &prefixes },
             now: now(),
         });
         shell.out.text(&text)?;

@@ -10,6 +10,7 @@ use super::{
     client::Client,
     error::{CliError, Result},
     format,
+    prefix::Prefixes,
     repository::{self, Repository},
     shell::{Shell, now},
     text::visible,
@@ -72,6 +73,18 @@ impl Known {
             .iter()
             .find(|session| session.session_id == worker.session_id)
             .is_some_and(|session| self.is_here(session))
+    }
+
+    /// How much of an id is enough: among those of this repository, which are looked at first, or among all.
+    pub(crate) fn prefixes(&self, all: bool) -> Prefixes {
+        let workers = self.workers.iter().filter(|worker| all || self.worker_is_here(worker));
+        let sessions = self.sessions.iter().filter(|session| all || self.is_here(session));
+        Prefixes::over(
+            workers
+                .map(|worker| worker.id.suffix().to_owned())
+                // A session is named by its full id, too.
+                .chain(sessions.flat_map(|session| [session.short.clone(), session.session_id.to_string()])),
+        )
     }
 
     /// The newest session of this repository.

@@ -9,6 +9,7 @@ use super::{
     keys::Keys,
     link::Links,
     output::{BOLD, DIM, YELLOW, paint},
+    prefix::Prefixes,
     rows::{self, Columns, Look},
     state::{Ask, StateView, WorkerRow},
     text::{cut, visible, visible_lines, width, wrap},
@@ -69,7 +70,8 @@ pub(crate) fn block(picture: &Picture<'_>) -> Vec<String> {
     let columns = Columns::fit(picture.width, id);
     // Rows that are written ten times a second carry no links.
     let links = Links::default();
-    let look = Look { glyphs: picture.glyphs, links: &links };
+    let prefixes = prefixes(state);
+    let look = Look { glyphs: picture.glyphs, links: &links, prefixes: &prefixes };
     let row =
         |worker: &&WorkerRow| rows::live(&columns, look, worker, asked_tool(state, &worker.id), picture.now);
     let mut block = above;
@@ -85,6 +87,12 @@ pub(crate) fn block(picture: &Picture<'_>) -> Vec<String> {
     block.extend(footer);
     block.truncate(most);
     block
+}
+
+/// How much is enough of the ids of a session.
+pub(crate) fn prefixes(state: &StateView) -> Prefixes {
+    let workers = state.workers.iter().map(|worker| worker.id.suffix().to_owned());
+    Prefixes::over(workers.chain([state.session_id.short()]))
 }
 
 /// The tool a worker asks for.

@@ -6,7 +6,8 @@ use super::{
     format,
     glyph::{Class, Glyphs},
     link::Links,
-    output::{CYAN, DIM, paint},
+    output::{DIM, paint},
+    prefix::Prefixes,
     state::WorkerRow,
     text::{cut, left, right, visible, width},
 };
@@ -28,6 +29,8 @@ const DOING: usize = 27;
 pub(crate) struct Look<'a> {
     pub(crate) glyphs: Glyphs,
     pub(crate) links: &'a Links,
+    /// The ids of one list: how much of each is enough to name it.
+    pub(crate) prefixes: &'a Prefixes,
 }
 
 impl Look<'_> {
@@ -36,7 +39,11 @@ impl Look<'_> {
     fn worker(self, id: &WorkerId, cells: usize) -> String {
         let column = left(id.suffix(), cells);
         let shown = column.trim_end();
-        format!("{}{}", self.links.worker(id, &paint(CYAN, shown)), &column[shown.len()..])
+        format!(
+            "{}{}",
+            self.links.worker(id, &self.prefixes.paint(id.suffix(), shown)),
+            &column[shown.len()..]
+        )
     }
 }
 

@@ -13,7 +13,7 @@ use super::super::{
     glyph::Class,
     ids::Known,
     link::Links,
-    output::{BOLD, CYAN, DIM, paint},
+    output::{BOLD, DIM, paint},
     rows::{self, Columns, Look},
     server_process,
     shell::{Shell, now},
@@ -42,7 +42,8 @@ pub(crate) async fn ps(shell: &mut Shell, args: &PsArgs) -> Result<u8> {
     }
     let width = shell.out.is_terminal.then(|| shell.width());
     let links = Links::find(&shell.around, &shell.out, &found.client.address).await;
-    let look = Look { glyphs: shell.glyphs, links: &links };
+    let prefixes = known.prefixes(args.all_repos);
+    let look = Look { glyphs: shell.glyphs, links: &links, prefixes: &prefixes };
     let text = table(&chosen, &asks, width, look, now());
     shell.out.text(&text)?;
     Ok(0)
@@ -170,7 +171,7 @@ fn session_line(session: &SessionView, width: Option<usize>, look: Look<'_>, now
         Some(width) => left(&title, width.saturating_sub(2 + 10 + end.len() + age.len())),
         None => format!("{title:<30}"),
     };
-    let id = look.links.session(session.session_id, &paint(CYAN, &session.short));
+    let id = look.links.session(session.session_id, &look.prefixes.paint(&session.short, &session.short));
     format!("{id}  {}{end}{}", paint(BOLD, &title), paint(DIM, &age))
 }
 
@@ -194,7 +195,7 @@ mod tests {
     use swarm_protocol::{Usage, WaitingFor, WorkerStatus};
 
     use super::*;
-    use crate::cli::{fixtures, glyph::Glyphs};
+    use crate::cli::{fixtures, glyph::Glyphs, prefix::Prefixes};
 
     fn table_at(width: Option<usize>) -> String {
         let session = fixtures::session(fixtures::SESSION, "refactor auth module");
@@ -212,7 +213,8 @@ mod tests {
         let permission = fixtures::permission("req-3f2", "agent-h7q", "pip install pytest-cov");
         let chosen: Chosen<'_> = vec![(&session, vec![&asks, &works])];
         let links = Links::default();
-        let look = Look { glyphs: Glyphs::Unicode, links: &links };
+        let prefixes = Prefixes::default();
+        let look = Look { glyphs: Glyphs::Unicode, links: &links, prefixes: &prefixes };
         let text = table(&chosen, &[permission], width, look, Timestamp::from_millis(161_000));
         anstream::adapter::strip_str(&text).to_string()
     }

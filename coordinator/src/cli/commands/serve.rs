@@ -9,6 +9,7 @@ use super::super::{
     format,
     ids::Known,
     link::Links,
+    prefix::Prefixes,
     rows::{self, Columns, Look},
     server_process,
     shell::{Shell, now},
@@ -142,7 +143,8 @@ fn still_running(shell: &mut Shell, error: CliError, workers: &[WorkerView]) -> 
     );
     if !shell.is_json() {
         let links = Links::default();
-        let look = Look { glyphs: shell.glyphs, links: &links };
+        let prefixes = Prefixes::over(running.iter().map(|row| row.id.suffix()));
+        let look = Look { glyphs: shell.glyphs, links: &links, prefixes: &prefixes };
         for row in &running {
             let line = rows::still(&columns, look, row, None, now);
             let _unheard = shell.out.line(line.trim_end());

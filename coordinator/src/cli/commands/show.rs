@@ -17,7 +17,9 @@ use super::super::{
     ids::{Target, Wanted},
     link::Links,
     output::{BOLD, CYAN, DIM, YELLOW, paint},
-    pager, rows,
+    pager,
+    prefix::Prefixes,
+    rows,
     rows::{Columns, Look},
     shell::{Shell, now},
     state::WorkerRow,
@@ -326,7 +328,9 @@ fn session_text(shell: &Shell, detail: &SessionDetail, links: &Links, now: Times
                 .collect::<Vec<_>>(),
         )
     };
-    let look = Look { glyphs: shell.glyphs, links };
+    let workers = rows.iter().map(|row| row.id.suffix().to_owned());
+    let prefixes = Prefixes::over(workers.chain([session.short.clone()]));
+    let look = Look { glyphs: shell.glyphs, links, prefixes: &prefixes };
     for row in &rows {
         let asks = detail.permissions.iter().find(|view| view.request.worker_id == row.id);
         let asks = asks.map(|view| view.request.tool.as_str());

@@ -2,7 +2,7 @@ use expect_test::expect;
 use swarm_protocol::{Usage, WorkerStatus, launch::Expects, notification::Doubt};
 
 use super::*;
-use crate::cli::{fixtures, glyph::Glyphs, link::Links};
+use crate::cli::{fixtures, glyph::Glyphs, link::Links, prefix::Prefixes};
 
 fn task() -> TaskView {
     let worker = |id: &str, name: &str, turns, tokens, cost, millis| {
@@ -56,7 +56,7 @@ fn shown(width: Option<usize>) -> String {
         session: &session,
         task: &task,
         width,
-        look: Look { glyphs: Glyphs::Unicode, links: &Links::default() },
+        look: Look { glyphs: Glyphs::Unicode, links: &Links::default(), prefixes: &Prefixes::default() },
         now: Timestamp::from_millis(452_000),
     };
     anstream::adapter::strip_str(&text(&summary)).to_string()
