@@ -37,6 +37,6 @@ pub use rules::{
 pub use settings::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, Config, ConfigError,
     ConfigInputs, ConfigProblem, ConfigReadError, EndpointProfile, ExplainedValue, Flag, IgnoredSetting,
-    Place as TextPlace, RememberError, RulePlace, Source, TomlText, remember,
+    Notify, Place as TextPlace, RememberError, RulePlace, Source, TomlText, remember,
 };
 pub use trust::{RepositoryWants, Trust, TrustError, revoke_trust};

@@ -17,7 +17,7 @@ mod toml_file;
 pub use claude::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, IgnoredSetting,
 };
-pub use config::{Config, ConfigInputs, ExplainedValue, Flag};
+pub use config::{Config, ConfigInputs, ExplainedValue, Flag, Notify};
 pub use endpoint::EndpointProfile;
 pub use error::{ConfigError, ConfigProblem, ConfigReadError, Place, Source};
 pub use remember::{RememberError, RulePlace, remember};

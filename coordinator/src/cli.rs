@@ -15,6 +15,7 @@ use self::{
     shell::{Shell, Surroundings},
 };
 
+mod alert;
 mod args;
 mod block;
 mod client;

@@ -52,6 +52,28 @@ pub struct ExplainedValue {
     pub ignored: Option<(String, Source)>,
 }
 
+/// How a terminal is told that something waits for a person, or that a task has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Notify {
+    /// BEL: what the terminal makes of it is the person's choice there.
+    #[default]
+    Bell,
+    /// OSC 9: a notification of the desktop, with words.
+    Osc9,
+    Off,
+}
+
+impl Notify {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "bell" => Some(Self::Bell),
+            "osc9" => Some(Self::Osc9),
+            "off" => Some(Self::Off),
+            _ => None,
+        }
+    }
+}
+
 /// The settings of swarm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -98,6 +120,7 @@ pub struct Config {
     pub server_tasks_per_minute: u32,
     pub background_grace: Duration,
     pub notification_window: Duration,
+    pub cli_notify: Notify,
     pub endpoints: BTreeMap<String, EndpointProfile>,
     explained: Vec<ExplainedValue>,
 }
@@ -225,6 +248,7 @@ impl Config {
             server_tasks_per_minute: small("server.tasks_per_minute"),
             background_grace: duration("background_grace"),
             notification_window: duration("notification_window"),
+            cli_notify: text("cli.notify").as_deref().and_then(Notify::parse).unwrap_or_default(),
             explained: explain(given, &endpoints),
             endpoints,
         }
@@ -389,6 +413,7 @@ fn value_of(key: &Key, raw: &Raw) -> Option<Value> {
         (Kind::Network, Raw::Text(text)) if matches!(text.as_str(), "on" | "off") => {
             Some(Value::Text(text.clone()))
         }
+        (Kind::Notify, Raw::Text(text)) => Notify::parse(text).map(|_| Value::Text(text.clone())),
         (Kind::Network, Raw::Bool(value)) => Some(Value::Text(if *value { "on" } else { "off" }.into())),
         (Kind::Commands, Raw::Text(text)) if !text.trim().is_empty() => {
             Some(Value::Commands(vec![text.clone()]))

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Network,
     /// One shell command, or a list of them.
     Commands,
+    /// `bell`, `osc9` or `off`.
+    Notify,
 }
 
 /// One setting.
@@ -69,7 +71,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 32] = [
+pub(crate) const KEYS: [Key; 33] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -102,6 +104,7 @@ pub(crate) const KEYS: [Key; 32] = [
     server("server.tasks_per_minute", number(1, 1_000_000), "120", "600"),
     key("background_grace", up_to(DAY), "\"10m\"", "\"1m\""),
     key("notification_window", up_to(60), "\"50ms\"", "\"50ms\""),
+    key("cli.notify", Kind::Notify, "\"bell\"", "\"osc9\""),
 ];
 
 /// Settings of a later version: refused by name, so that nobody believes them in force.
@@ -153,6 +156,7 @@ impl Kind {
             Self::PermissionMode => "\"default\", \"acceptEdits\" or \"bypassPermissions\"".into(),
             Self::Network => "\"off\" or \"on\"".into(),
             Self::Commands => "a command, or a list of commands".into(),
+            Self::Notify => "\"bell\", \"osc9\" or \"off\"".into(),
         }
     }
 }

@@ -58,6 +58,7 @@ fn defaults_need_no_file() {
     assert_eq!(config.background_grace, Duration::from_secs(10 * 60));
     assert_eq!(config.notification_window, Duration::from_millis(50));
     assert_eq!(config.max_tool_concurrency, 10);
+    assert_eq!(config.cli_notify, Notify::Bell);
     assert!(config.explain().iter().all(|value| value.source == Source::Default));
 }
 
@@ -344,4 +345,23 @@ fn places_in_texts_with_wide_characters_tabs_and_ends() {
     assert_eq!(place.to_string(), "p:1:3\n1 | ä ö = 1\n  |   ^");
     assert_eq!(Place::of("p", "", 0..0).width, 1);
     assert_eq!(Place::of("p", "a\n", 99..120).line, 2);
+}
+
+#[test]
+fn how_a_terminal_is_told() {
+    for (text, expected) in [("bell", Notify::Bell), ("osc9", Notify::Osc9), ("off", Notify::Off)] {
+        let file = toml("config.toml", &format!("[cli]\nnotify = \"{text}\"\n"));
+        let config = Config::new(&ConfigInputs { home: Some(&file), ..ConfigInputs::default() }).unwrap();
+        assert_eq!(config.cli_notify, expected);
+    }
+    check_error(
+        "swarm.toml",
+        "cli.notify = \"osc99\"\n",
+        expect![[r#"
+            error[bad_config]: cli.notify must be "bell", "osc9" or "off"
+              cause: swarm.toml:1:14
+                     1 | cli.notify = "osc99"
+                       |              ^^^^^^^
+              hint:  notify = "osc9""#]],
+    );
 }

@@ -15,6 +15,7 @@ use swarm_protocol::{
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
+    alert::{Alerts, Occasion},
     args::Progress,
     client::Client,
     commands::steer,
@@ -82,6 +83,7 @@ pub(crate) enum Ending {
 /// Follows until the end. The shell has its streams back afterwards.
 pub(crate) async fn follow(shell: &mut Shell, client: &Client, plan: Plan) -> Result<Ending> {
     let has_rows = shell.has_live_rows();
+    let alerts = (has_rows && shell.err.is_terminal).then(|| Alerts::of(shell));
     let links = Links::find(&shell.around, &shell.err, &client.address).await;
     let sink = || Stream::of(Box::new(std::io::sink()), false, false);
     let mut out = std::mem::replace(&mut shell.out, sink());
@@ -104,6 +106,7 @@ pub(crate) async fn follow(shell: &mut Shell, client: &Client, plan: Plan) -> Re
         keys: Keys::default(),
         decoder: Decoder::default(),
         links,
+        alerts,
         has_rows,
         words_in_block,
         stopping: false,
@@ -147,6 +150,8 @@ struct Follower<'a> {
     keys: Keys,
     decoder: Decoder,
     links: Links,
+    /// None where no terminal shows rows.
+    alerts: Option<Alerts>,
     has_rows: bool,
     /// Words go into the block's frame: standard output is the same terminal.
     words_in_block: bool,
@@ -266,12 +271,9 @@ impl Follower<'_> {
         match news {
             News::Words(lines) => return self.words(lines),
             News::Finished(task_id) if *task_id == self.task_id => return self.ask_for_the_end(),
-            News::Asked(_) => {
+            News::Asked(request) => {
                 self.ask_the_desk();
-                if self.has_rows {
-                    // Something waits for you.
-                    self.painter.words(if self.words_in_block { b"\x07" } else { b"" });
-                }
+                self.alert(Occasion::Asks(&request.worker_id));
             }
             News::NeedsKey => self.resume(),
             _ => {}
@@ -318,6 +320,13 @@ impl Follower<'_> {
             let text: String =
                 lines.iter().map(|line| format!("{}\n", visible(&line.replace('\t', "    ")))).collect();
             self.painter.words(text.as_bytes());
+        }
+    }
+
+    /// Calls whoever left the terminal alone.
+    fn alert(&self, occasion: Occasion<'_>) {
+        if let Some(alerts) = self.alerts {
+            self.painter.alert(&alerts.bytes(occasion));
         }
     }
 
@@ -508,6 +517,7 @@ impl Follower<'_> {
                 if both.0.verdict.is_some() || self.state.state == SessionState::Ended =>
             {
                 let (task, detail) = *both;
+                self.alert(Occasion::Ended(self.session_id));
                 return Ok(Some(Ending::Verdict {
                     task: Box::new(task),
                     address: self.client.address.clone(),

@@ -28,6 +28,7 @@ struct Mailbox {
     permanent: Vec<String>,
     rows: Option<Vec<String>>,
     words: Vec<u8>,
+    alerts: Vec<u8>,
     stale: bool,
     /// Take the block away and wait.
     paused: bool,
@@ -74,6 +75,12 @@ impl Painter {
     /// Bytes for standard output, where that is another place than the block's terminal.
     pub(crate) fn words(&self, bytes: &[u8]) {
         self.shared.lock().words.extend_from_slice(bytes);
+        self.shared.changed.notify_one();
+    }
+
+    /// Bytes that call somebody and show nothing, for the block's terminal.
+    pub(crate) fn alert(&self, bytes: &[u8]) {
+        self.shared.lock().alerts.extend_from_slice(bytes);
         self.shared.changed.notify_one();
     }
 
@@ -132,6 +139,7 @@ fn paint(shared: &Shared, mut out: Stream, mut err: Stream, has_rows: bool) -> (
             && !mailbox.paused
             && mailbox.permanent.is_empty()
             && mailbox.words.is_empty()
+            && mailbox.alerts.is_empty()
             && mailbox.rows.is_none()
         {
             mailbox = shared.changed.wait(mailbox).unwrap_or_else(PoisonError::into_inner);
@@ -145,6 +153,7 @@ fn paint(shared: &Shared, mut out: Stream, mut err: Stream, has_rows: bool) -> (
         }
         let permanent = std::mem::take(&mut mailbox.permanent);
         let words = std::mem::take(&mut mailbox.words);
+        let alerts = std::mem::take(&mut mailbox.alerts);
         let rows = mailbox.rows.take();
         let (done, paused) = (mailbox.done, mailbox.paused);
         if std::mem::take(&mut mailbox.stale) {
@@ -155,6 +164,9 @@ fn paint(shared: &Shared, mut out: Stream, mut err: Stream, has_rows: bool) -> (
         let began = Instant::now();
         if !words.is_empty() {
             let _unheard = out.bytes(&words);
+        }
+        if has_rows && !alerts.is_empty() {
+            let _unheard = err.bytes(&alerts);
         }
         if has_rows {
             frame(&mut block, &mut err, &permanent, rows, done || paused);
@@ -172,7 +184,7 @@ fn paint(shared: &Shared, mut out: Stream, mut err: Stream, has_rows: bool) -> (
         if done {
             // What came between the last look and the mark.
             let mut mailbox = shared.lock();
-            if mailbox.permanent.is_empty() && mailbox.words.is_empty() {
+            if mailbox.permanent.is_empty() && mailbox.words.is_empty() && mailbox.alerts.is_empty() {
                 mailbox.rows = None;
                 drop(mailbox);
                 return (out, err);

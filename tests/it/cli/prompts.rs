@@ -158,3 +158,39 @@ async fn a_command_with_control_signs_is_shown_escaped_and_whole_before_it_can_b
     let decision = press(&shell, &mut terminal, "x").await;
     assert_eq!(decision["decision"], "deny");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_waited_for_is_called_as_the_setting_says() {
+    for (how, in_tmux) in [(None, false), (Some("osc9"), false), (Some("osc9"), true), (Some("off"), false)] {
+        let mut shell = Shell::new();
+        if let Some(how) = how {
+            shell.home.set("SWARM_CLI_NOTIFY", how);
+        }
+        if in_tmux {
+            shell.home.set("TMUX", "/nonexistent/tmux,1,0");
+        }
+        let mut terminal = asking(&shell, None).await;
+        shell.model.gate("ask").open();
+        terminal.shows("x deny").await;
+        let id = shell.api().await.get("/permissions").await[0]["request"]["worker_id"].clone();
+        let id = id.as_str().expect("a worker").trim_start_matches("agent-").to_owned();
+        press(&shell, &mut terminal, "x").await;
+        terminal.shows("#code=").await;
+        let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
+        let session =
+            shell.api().await.get("/sessions").await[0]["short"].as_str().expect("an id").to_owned();
+        let told = [format!("swarm: {id} waits for you"), format!("swarm: {session} has ended")];
+        let wrapped: Vec<String> = match (how, in_tmux) {
+            (None, _) => vec!["\x07".to_owned(); 2],
+            (Some("osc9"), false) => told.iter().map(|words| format!("\x1b]9;{words}\x07")).collect(),
+            (Some("osc9"), true) => {
+                told.iter().map(|words| format!("\x1bPtmux;\x1b\x1b]9;{words}\x07\x1b\\")).collect()
+            }
+            _ => Vec::new(),
+        };
+        for call in &wrapped {
+            assert!(raw.contains(call), "{how:?} {in_tmux}: {call:?} in {raw:?}");
+        }
+        assert_eq!(raw.matches('\x07').count(), wrapped.len(), "{how:?} {in_tmux}: {raw:?}");
+    }
+}
