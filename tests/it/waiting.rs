@@ -105,7 +105,8 @@ async fn g14_a_worker_that_gives_up_leaves_its_work_and_its_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn case_42_fifteen_of_twenty_two_die_of_a_rate_limit() {
-    let rig = Rig::configured("max_workers = 8\n").await;
+    // The news of 22 workers are more than a small window holds.
+    let rig = Rig::configured("context_window = 200000\nmax_workers = 8\n").await;
     let names: Vec<String> =
         (0..22).map(|n| if n < 15 { format!("limited-{n:02}") } else { format!("lucky-{n:02}") }).collect();
     let spawn = names.iter().fold(Reply::new(), |reply, name| reply.tool("Agent", reporter(name)));

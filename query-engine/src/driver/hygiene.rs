@@ -369,7 +369,9 @@ impl Engine {
                 return Ok(Room::NotMade);
             }
         };
-        let budget = (info.context_window / ATTACHMENT_SHARE).min(MOST_ATTACHMENT_TOKENS);
+        let before = accounting::estimate(view, accounting.scale);
+        // Of a short history it takes a tenth, or nothing would be saved.
+        let budget = (info.context_window / ATTACHMENT_SHARE).min(before / 10).min(MOST_ATTACHMENT_TOKENS);
         let attachments = self.ports.surroundings.after_compaction(budget).await;
         let compacted = autocompact::compact(
             &History {
@@ -382,7 +384,6 @@ impl Engine {
             },
             &text,
         );
-        let before = accounting::estimate(view, accounting.scale);
         let after = accounting::estimate(&compacted.messages, accounting.scale);
         if !autocompact::saves_enough(before, after) {
             self.compaction_failed(&format!("{before} tokens became {after}"), model, usage, cost);

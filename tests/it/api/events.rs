@@ -162,7 +162,7 @@ impl SlowReader {
 async fn case_50_a_slow_reader_harms_nobody_is_told_and_reads_on() {
     let rig = Rig::new().await;
     // More live news than any buffer between takes.
-    let flood = "0123456789".repeat(3_000);
+    let flood: String = (0..3_000).map(|n| format!("{n:09} ")).collect();
     rig.model.agent(COORDINATE, [Reply::new().gate("readers").text(flood.as_str()).chunk(1)]);
     let task = rig.submit().await;
     rig.model.gate("readers").reached().await;

@@ -152,9 +152,9 @@ mod tests {
         let text = anstream::adapter::strip_str(&table(&view, CostBy::Session, Some(80), &Links::default()))
             .to_string();
         expect![[r#"
-                                             input     read  written   output     cost
-            7c1d09e2 refactor auth module     296k     213k      31k      21k    $1.62  81 % of $2.00
-            0b44fe17 port parser              296k     213k      31k      21k   >$0.40  1 n/a
+                                  input     read  written   output     cost
+            7c1d09e2 refacto..     296k     213k      31k      21k    $1.62  81 % of $2.00
+            0b44fe17 port pa..     296k     213k      31k      21k   >$0.40  1 n/a
             prices of 2026-11-01
         "#]]
         .assert_eq(&text);
