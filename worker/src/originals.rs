@@ -5,17 +5,18 @@ use std::{
     collections::{HashMap, HashSet},
     io,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use agent_host::{ReplacementKey, ReplacementLimits, ReplacementStore, transcript::find_results};
 use swarm_protocol::{Block, ResultBlock, SessionId, ToolUseId};
 
-use crate::record::now;
+use crate::record::{Recorder, now};
 
 /// The cleared results of one agent.
 pub struct Originals {
     session: SessionId,
+    recorder: Arc<Recorder>,
     transcript: PathBuf,
     store: ReplacementStore,
     /// Where results stand that were put away or asked for.
@@ -27,9 +28,14 @@ impl Originals {
     ///
     /// # Errors
     /// What a dead process left there cannot be removed.
-    pub fn open(session: SessionId, transcript: PathBuf, directory: PathBuf) -> io::Result<Self> {
+    pub fn open(
+        session: SessionId,
+        recorder: Arc<Recorder>,
+        transcript: PathBuf,
+        directory: PathBuf,
+    ) -> io::Result<Self> {
         let store = ReplacementStore::open(directory, transcript.clone(), ReplacementLimits::default())?;
-        Ok(Self { session, transcript, store, places: Mutex::default() })
+        Ok(Self { session, recorder, transcript, store, places: Mutex::default() })
     }
 
     /// Keeps originals at hand. One that is not kept is read from the transcript when it is asked for.
@@ -67,11 +73,16 @@ impl Originals {
         }))
     }
 
-    async fn find(&self, calls: HashSet<ToolUseId>) -> io::Result<HashMap<ToolUseId, ReplacementKey>> {
-        let transcript = self.transcript.clone();
-        let found = tokio::task::spawn_blocking(move || find_results(&transcript, &calls))
-            .await
-            .map_err(io::Error::other)??;
+    async fn find(&self, mut calls: HashSet<ToolUseId>) -> io::Result<HashMap<ToolUseId, ReplacementKey>> {
+        let known = |id: &ToolUseId| Some((id.clone(), self.recorder.take_result_place(id)?));
+        let mut found: HashMap<ToolUseId, _> = calls.iter().filter_map(known).collect();
+        calls.retain(|id| !found.contains_key(id));
+        if !calls.is_empty() {
+            // Of an earlier process: the file is searched.
+            let transcript = self.transcript.clone();
+            let search = tokio::task::spawn_blocking(move || find_results(&transcript, &calls));
+            found.extend(search.await.map_err(io::Error::other)??);
+        }
         let key = |(message, block)| ReplacementKey { session: self.session, message, block };
         let found: HashMap<_, _> = found.into_iter().map(|(id, place)| (id, key(place))).collect();
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,12 +1,20 @@
 //! The one place where this process writes its transcript: each batch goes to the file, then to the facts
 //! of the run, then to the link, in one order.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use agent_host::transcript::{Loaded, StoredRecord, TranscriptFile};
 use async_trait::async_trait;
 use query_engine::ports::{Durability, StorageError, Transcript};
-use swarm_protocol::{RunNumber, Timestamp, frame::RecordMark, record::RecordBody};
+use swarm_protocol::{
+    Block, RunNumber, Timestamp, ToolUseId,
+    frame::RecordMark,
+    record::{Origin, RecordBody},
+};
+use uuid::Uuid;
 
 use crate::{
     checkpoint::{self, Checkpoint, LONGEST_TAIL},
@@ -24,6 +32,8 @@ pub struct Recorder {
     file: Arc<TranscriptFile>,
     run: RunNumber,
     outbox: Arc<Outbox>,
+    /// Where the results stand that are in the conversation, or were.
+    results: Mutex<HashMap<ToolUseId, (Uuid, usize)>>,
     facts: Mutex<Facts>,
     /// Grants of calls whose use is not recorded yet.
     in_use: Mutex<Vec<u64>>,
@@ -47,6 +57,7 @@ impl Recorder {
             outbox,
             facts,
             in_use: Mutex::default(),
+            results: Mutex::default(),
             order: tokio::sync::Mutex::default(),
         }
     }
@@ -80,10 +91,31 @@ impl Recorder {
     }
 
     fn count(&self, stored: &[StoredRecord]) {
+        self.note_results(stored);
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         for record in stored {
             facts.apply(&record.record);
         }
+    }
+
+    /// Where the results of this process stand, so that no boundary has to search a long file for them.
+    fn note_results(&self, stored: &[StoredRecord]) {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        for StoredRecord { record, .. } in stored {
+            let RecordBody::User { message, origin: Origin::ToolResults, .. } = &record.body else {
+                continue;
+            };
+            for (index, block) in message.content.iter().enumerate() {
+                if let Block::ToolResult { tool_use_id, .. } = block {
+                    results.insert(tool_use_id.clone(), (record.uuid, index));
+                }
+            }
+        }
+    }
+
+    /// The record and the block of a result that this process wrote; told once.
+    pub fn take_result_place(&self, call: &ToolUseId) -> Option<(Uuid, usize)> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner).remove(call)
     }
 
     /// Writes a checkpoint, by the same fold as the next start's. Only called in `order`, so that nothing is

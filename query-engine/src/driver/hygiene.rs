@@ -200,15 +200,17 @@ impl Engine {
         let freed = before.saturating_sub(after);
         let left = accounting.messages.saturating_sub(freed);
         let is_refused = trigger == Trigger::Overflow;
-        let must_summarise = is_refused || left >= accounting.compact_at;
+        // When size was refused, anything that fits; else a change must be worth what the cache loses.
+        let is_worth_it = freed > 0 && (is_refused || freed >= info.context_window / LEAST_FREED_SHARE);
+        // Over the line something is done: where clearing is too little by itself, a summary is it.
+        let is_full = accounting.messages >= accounting.compact_at;
+        let must_summarise = is_refused || (is_full && (left >= accounting.compact_at || !is_worth_it));
         if must_summarise && self.may_compact() {
             match self.compact(trigger, &view, &cleared, cancel).await? {
                 Room::NotMade => {}
                 room => return Ok(room),
             }
         }
-        // When size was refused, anything that fits; else a change must be worth what the cache loses.
-        let is_worth_it = freed > 0 && (is_refused || freed >= info.context_window / LEAST_FREED_SHARE);
         if cleared.steps.is_empty() || !is_worth_it {
             self.looked_at = accounting.messages;
             return Ok(Room::NotMade);

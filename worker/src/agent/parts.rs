@@ -114,6 +114,7 @@ impl Parts {
         ));
         let originals = Originals::open(
             launch.session_id,
+            recorder.clone(),
             launch.transcript.clone(),
             launch.results_dir.join("originals"),
         )

@@ -248,3 +248,40 @@ async fn an_interrupt_ends_a_summary_request() {
     assert_eq!(exit.exit, ExitReason::AbortedStreaming);
     check_invariants(&bench, &engine);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_full_window_that_clearing_hardly_empties_is_summarised() {
+    // The one old result frees less than a tenth of the window and in some of these sizes still brings it below the
+    // line: a summary follows all the same, or the next result would block the agent.
+    let sizes = (900..1_300)
+        .step_by(50)
+        .flat_map(|lines| (1_600..3_200).step_by(400).map(move |words| (words, lines)));
+    for (words, lines) in sizes {
+        let search = calls("s", "Grep", json!({"pattern": "x"}));
+        let note = |turn: usize| {
+            answer([
+                call(0, &format!("t{turn}"), "Note", json!({ "n": turn })),
+                vec![Step::Event(StreamEvent::Stopped(StopReason::ToolUse))],
+            ])
+        };
+        let mut bench = bench(40_000, []);
+        let line = "line of text\n".repeat(lines);
+        bench = bench
+            .tool(FakeTool::reads("Grep", Behaviour::Answer(ToolOutput::text("word ".repeat(words)))))
+            .tool(FakeTool::reads(
+                "Note",
+                Behaviour::Sequence(Arc::new(std::sync::Mutex::new(
+                    (0..20).map(|n| ToolOutput::text(format!("{n}\n{line}"))).collect(),
+                ))),
+            ));
+        // As many notes as it takes: what is asked next decides the answer.
+        let mut engine = audited(bench.engine(), Vec::new());
+        bench.model.push(search);
+        for turn in 0..12 {
+            bench.model.push(note(turn));
+        }
+        let exit = engine.run(&Cancel::default()).await;
+        let summaries = bench.model.requests().iter().filter(|request| is_summary_request(request)).count();
+        assert!(summaries > 0, "{words} words, {lines} lines: {:?} {:?}", exit.exit, exit.notes);
+    }
+}
