@@ -519,6 +519,23 @@ impl Engine {
         self.pending.push(record);
     }
 
+    /// Counts what a call used that brought no turn. It is written at once, before what is pending: the next call is
+    /// paid for from what this one left, and after a crash it was used all the same.
+    async fn charge(
+        &mut self,
+        purpose: String,
+        model: String,
+        usage: Usage,
+        cost: Cost,
+    ) -> Result<(), StorageError> {
+        let record = RecordBody::HelperCall { purpose, model, usage, cost };
+        self.state.apply(&record);
+        let batch = vec![record];
+        #[cfg(test)]
+        self.audit(&batch);
+        self.ports.transcript.append(batch, Durability::Soon).await
+    }
+
     /// Applies these records and appends them after what is pending, in one batch.
     async fn flush(&mut self, records: Vec<RecordBody>, durability: Durability) -> Result<(), StorageError> {
         for record in records {
@@ -537,7 +554,8 @@ impl Engine {
     fn audit(&mut self, batch: &[RecordBody]) {
         if let Some(records) = &mut self.audit {
             records.extend_from_slice(batch);
-            assert_eq!(LoopState::replay(records.iter()), self.state.durable(), "the state is not its fold");
+            let all = records.iter().chain(&self.pending);
+            assert_eq!(LoopState::replay(all), self.state.durable(), "the state is not its fold");
         }
     }
 

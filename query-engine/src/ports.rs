@@ -315,8 +315,8 @@ pub enum Grant {
     },
 }
 
-/// Leave to spend from what several agents share (spec 10.1), one call at a time. What a call used is known from
-/// the records.
+/// Leave to spend from what several agents share (spec 10.1), one call at a time. What a call used is in the records
+/// before the next is asked for: a call that left none was not charged.
 #[async_trait]
 pub trait Grants: Send + Sync {
     /// Whether there is a cap, so that a call asks for little output at first.
@@ -324,9 +324,6 @@ pub trait Grants: Send + Sync {
 
     /// Waits until the call may be made, or never can be. Dropping the future takes the question back.
     async fn grant(&self, call: &PlannedCall) -> Grant;
-
-    /// The call of the last grant was charged though it brought no answer: the grant pays for no second try.
-    fn charged(&self) {}
 }
 
 /// No cap.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::Value;
 use swarm_protocol::{Block, ToolUseId, Usage, record::StopReason};
 
+use crate::context::accounting::BYTES_PER_TOKEN;
 use crate::ports::{BlockKind, ClosedBlock, Delta, ModelError, StreamEvent};
 
 /// The most of one open block that is kept in memory while it streams, in bytes. Longer text is a fault of
@@ -203,8 +204,30 @@ impl Response {
         matches!(self.blocks.values().next_back(), Some(Slot::Closed(Block::ToolUse { id, .. })) if id == call)
     }
 
-    /// Bytes of words and arguments so far: an estimate of the output where none is reported.
-    pub fn output_bytes(&self) -> usize {
+    /// What a call of so much input used whose answer broke off: at least the words that came. None: nothing of it
+    /// was charged.
+    pub fn usage_so_far(&self, input_tokens: u64) -> Option<Usage> {
+        let reported = self.usage.filter(|usage| usage.total() > 0);
+        let output_tokens = self.output_estimate();
+        match reported {
+            // The last report came before these words.
+            Some(usage) if usage.output_tokens < output_tokens => {
+                Some(Usage { output_tokens, estimated: true, ..usage })
+            }
+            Some(usage) => Some(usage),
+            None if output_tokens > 0 => {
+                Some(Usage { input_tokens, output_tokens, estimated: true, ..Usage::default() })
+            }
+            None => None,
+        }
+    }
+
+    /// Tokens of words and arguments so far, where nothing is reported.
+    pub fn output_estimate(&self) -> u64 {
+        (self.output_bytes() as f64 / BYTES_PER_TOKEN).ceil() as u64
+    }
+
+    fn output_bytes(&self) -> usize {
         self.blocks
             .values()
             .map(|slot| match slot {

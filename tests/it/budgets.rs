@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use integration_tests::{ModelServer, Reply, SwarmHome, TestRepo, eventually, wait::LATER};
+use integration_tests::{ModelServer, Reply, SwarmHome, TestRepo, eventually, wait::LATER, when};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -243,14 +243,60 @@ async fn l10_reservations_never_pass_the_cap_and_what_is_not_used_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_summary_of_the_coordinator_is_paid_for_before_its_next_call() {
+    let rig = priced("context_window = 200_000", 1.0, 10.0).await;
+    rig.model.allow_breaks(None);
+    // Of 28 cents, 5 go to the first turn and 8 to the summary; 9 are reserved for the worker.
+    let mut long = agent("a");
+    long["prompt"] = format!("{} {}", prompt("a"), "Be careful with every detail. ".repeat(500)).into();
+    let spawn = Reply::call("Agent", long).usage(1_000, 0, 0, 5_000);
+    rig.model.agent(COORDINATE, [spawn, Reply::say("One runs.").usage(1_000, 0, 0, 10)]);
+    let summary = Reply::say("Work goes on.").usage(1_000, 0, 0, 7_900);
+    rig.model.rule(when().last_user_contains("Write a summary of the conversation"), summary);
+    rig.model.rule(when().user_contains(COORDINATE), Reply::say("Noted.").usage(1_000, 0, 0, 10));
+    rig.model.agent(&prompt("a"), [Reply::say("Done.").usage(100, 0, 0, 10).hold("worker")]);
+    let task = rig.submit_with(json!({"budget": {"usd": 0.28}})).await;
+    rig.model.wait_for_request(COORDINATE, 1).await;
+    rig.worker_has_status(&task, "a", "running").await;
+    let path = format!("/sessions/{}/compact", task.session);
+    assert_eq!(rig.api().try_post(&path, &json!({})).await.0, StatusCode::ACCEPTED);
+    let path = format!("/sessions/{}/messages", task.session);
+    rig.api().post(&path, &json!({"text": "How far is it?"})).await;
+    let is_after = "[Summary of prior conversation]";
+    let next = rig.model.wait_for("a request with the summary", |requests| {
+        requests.iter().find(|request| request.any_user_text_contains(is_after)).cloned()
+    });
+    let max_tokens = next.await.json["max_tokens"].as_u64().expect("it asks for some");
+    assert!(max_tokens < 7_000, "{max_tokens} tokens are not left");
+    rig.model.gate("worker").open();
+    rig.done(&task).await;
+    // Whoever asks between the two sees that it is spent.
+    let journal = rig.journal(&task).await;
+    let of_coordinator = journal.iter().filter(|event| event.get("worker_id").is_none());
+    let order: Vec<&str> = of_coordinator
+        .filter_map(|event| match (event["kind"].as_str()?, event["change"]["what"].as_str()) {
+            ("budget", Some("granted")) => Some("grant"),
+            ("coordinator.turn", _) => Some("turn"),
+            ("coordinator.helper", _) => Some("summary"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order[..6], ["grant", "turn", "grant", "turn", "grant", "summary"], "{order:?}");
+    let (spent, _) = audited(&rig, &task, 0.28).await;
+    assert!((spent - charged(&rig, 1.0, 10.0)).abs() < 1e-9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_workers_race_for_one_dollar() {
     // All first calls together cost about what there is.
     const PRICES: (f64, f64) = (0.05, 3.0);
-    let rig = priced("max_workers = 64\nmax_workers_per_server = 64", PRICES.0, PRICES.1).await;
+    let wide = "max_workers = 64\nmax_workers_per_server = 64\ncontext_window = 200_000";
+    let rig = priced(wide, PRICES.0, PRICES.1).await;
     rig.model.charge_randomly(64);
     let names: Vec<String> = (0..64).map(|n| format!("r{n:02}")).collect();
     let spawn = names.iter().fold(Reply::new(), |reply, name| reply.tool("Agent", agent(name)));
-    rig.coordinator(spawn.usage(2_000, 0, 0, 4_000));
+    // About what so many calls are long: what is reported now is what the next request is thought to hold.
+    rig.coordinator(spawn.usage(2_000, 0, 0, 7_900));
     rig.model.on(|request| {
         let name = request.agent_key.split("work: ").nth(1)?.split('.').next()?.to_owned();
         Some(match request.turn() {

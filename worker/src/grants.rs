@@ -284,10 +284,6 @@ impl Grants for LeasedGrants {
             self.leases.news.notified().await;
         }
     }
-
-    fn charged(&self) {
-        self.leases.state().in_use = None;
-    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::{
     },
     recovery::{Failure, Remedy, backoff, remedy},
     response::Response,
-    state::{PURPOSE_COMPACTION, PURPOSE_COMPACTION_FAILED, PURPOSE_DROPPED},
+    state::{PURPOSE_COMPACTION, PURPOSE_COMPACTION_FAILED},
     transition::{Interrupted, ROOMS_MADE, StepOutcome},
 };
 
@@ -59,14 +59,27 @@ pub(super) enum Room {
     },
 }
 
-/// A summary with what it took.
+/// A summary with what its last call took.
 struct Summary {
-    text: Result<String, String>,
-    /// The budget that did not pay for it.
-    spent: Option<String>,
+    text: Result<String, NoSummary>,
     model: String,
     usage: Usage,
     cost: Cost,
+}
+
+/// Why there is none.
+enum NoSummary {
+    /// This budget does not pay for it.
+    Spent { budget: String },
+    /// The model gave none.
+    Failed { reason: String },
+}
+
+/// A call for a summary, as far as its answer came.
+struct UnderWay {
+    model: Arc<dyn Model>,
+    input_tokens: u64,
+    response: Response,
 }
 
 /// A history after the cheap steps.
@@ -343,31 +356,25 @@ impl Engine {
         let accounting = self.accounting();
         let info = self.model_info();
         if !view.iter().any(|message| message.role == Role::Assistant) {
-            self.compaction_failed(
-                "there is nothing to summarise",
-                info.name,
-                Usage::default(),
-                Cost::default(),
-            );
+            let (usage, cost) = Default::default();
+            self.compaction_failed("there is nothing to summarise", info.name, usage, cost).await?;
             return Ok(Room::NotMade);
         }
+        let mut under_way = None;
         let summary = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Ok(Room::Cancelled),
-            summary = self.summarise(accounting) => summary,
+            () = cancel.cancelled() => None,
+            summary = self.summarise(accounting, &mut under_way) => Some(summary?),
         };
-        let Summary { text, spent, model, usage, cost } = summary;
-        if let Some(budget) = spent {
-            // Tries before it may have been paid for.
-            if usage.total() > 0 {
-                self.push(RecordBody::HelperCall { purpose: PURPOSE_DROPPED.to_owned(), model, usage, cost });
-            }
-            return Ok(Room::Spent { budget });
-        }
+        let Some(Summary { text, model, usage, cost }) = summary else {
+            self.give_up(under_way).await?;
+            return Ok(Room::Cancelled);
+        };
         let text = match text {
             Ok(text) => text,
-            Err(reason) => {
-                self.compaction_failed(&reason, model, usage, cost);
+            Err(NoSummary::Spent { budget }) => return Ok(Room::Spent { budget }),
+            Err(NoSummary::Failed { reason }) => {
+                self.compaction_failed(&reason, model, usage, cost).await?;
                 return Ok(Room::NotMade);
             }
         };
@@ -388,12 +395,12 @@ impl Engine {
         );
         let after = accounting::estimate(&compacted.messages, accounting.scale);
         if !autocompact::saves_enough(before, after) {
-            self.compaction_failed(&format!("{before} tokens became {after}"), model, usage, cost);
+            self.compaction_failed(&format!("{before} tokens became {after}"), model, usage, cost).await?;
             return Ok(Room::NotMade);
         }
         tracing::info!(trigger = trigger.as_str(), before, after, "history was compacted");
         self.ports.surroundings.put_away(&cleared.originals).await?;
-        self.push(RecordBody::HelperCall { purpose: PURPOSE_COMPACTION.to_owned(), model, usage, cost });
+        self.charge(PURPOSE_COMPACTION.to_owned(), model, usage, cost).await?;
         let mut steps = cleared.names();
         steps.push(Step::Autocompact.name());
         self.push(RecordBody::CompactBoundary(boundary(
@@ -410,23 +417,33 @@ impl Engine {
         Ok(Room::Made)
     }
 
-    fn compaction_failed(&mut self, reason: &str, model: String, usage: Usage, cost: Cost) {
+    async fn compaction_failed(
+        &mut self,
+        reason: &str,
+        model: String,
+        usage: Usage,
+        cost: Cost,
+    ) -> Result<(), StorageError> {
         tracing::warn!(reason, "compaction failed");
         let purpose = format!("{PURPOSE_COMPACTION_FAILED}: {reason}");
-        self.push(RecordBody::HelperCall { purpose, model, usage, cost });
+        self.charge(purpose, model, usage, cost).await?;
         if self.state.compaction.disabled {
             self.notes.push("compaction is switched off after 3 failures in a row".to_owned());
         }
+        Ok(())
     }
 
     /// Asks for a summary; smaller slices of history when the request is too long itself (K08).
-    async fn summarise(&self, accounting: Accounting) -> Summary {
+    async fn summarise(
+        &mut self,
+        accounting: Accounting,
+        under_way: &mut Option<UnderWay>,
+    ) -> Result<Summary, StorageError> {
         let model = self.summary_model(accounting);
         let info = model.info();
         let view = view::api_messages(&self.state.messages, &self.state.asked, &info.name);
         let mut summary = Summary {
-            text: Err(String::new()),
-            spent: None,
+            text: Err(NoSummary::Failed { reason: String::new() }),
             model: info.name.clone(),
             usage: Usage::default(),
             cost: Cost::default(),
@@ -439,11 +456,12 @@ impl Engine {
                 input_tokens: accounting.overhead + accounting::estimate(&messages, accounting.scale),
                 max_tokens: info.max_output.min(RESERVED_OUTPUT),
             };
+            let input_tokens = planned.input_tokens;
             let max_tokens = match self.ask_for_grant(&model, planned).await {
                 Grant::Call { max_tokens } => max_tokens,
                 Grant::Spent { budget } => {
-                    summary.spent = Some(budget);
-                    return summary;
+                    summary.text = Err(NoSummary::Spent { budget });
+                    return Ok(summary);
                 }
             };
             let messages: Vec<Arc<Message>> = messages.into_iter().map(Arc::new).collect();
@@ -453,41 +471,52 @@ impl Engine {
                 messages,
                 max_tokens,
             };
-            let mut response = Response::default();
-            let answer = read(&model, &request, &mut response).await;
-            if let Some(usage) = response.usage {
-                self.ports.grants.charged();
-                summary.usage += usage;
-                summary.cost += model.cost(response.model.as_deref().unwrap_or(&info.name), &usage);
-            }
-            match answer {
-                Ok(text) => {
+            let call = under_way.insert(UnderWay {
+                model: Arc::clone(&model),
+                input_tokens,
+                response: Response::default(),
+            });
+            let answer = read(&model, &request, &mut call.response).await;
+            let error = match (answer, under_way.take()) {
+                (Ok(text), call) => {
+                    let response = call.map(|call| call.response).unwrap_or_default();
+                    let usage = response.usage.or_else(|| response.usage_so_far(input_tokens));
+                    summary.usage = usage.unwrap_or_default();
+                    summary.cost =
+                        model.cost(response.model.as_deref().unwrap_or(&info.name), &summary.usage);
                     summary.text = Ok(text);
-                    return summary;
+                    return Ok(summary);
                 }
-                Err(error) if matches!(error.kind, ModelErrorKind::PromptTooLong { .. }) => {
-                    if left_out >= SMALLER_SLICES {
-                        tracing::warn!(%error, "no summary could be made");
-                        summary.text = Ok(autocompact::list_of_calls(&view));
-                        return summary;
-                    }
-                    left_out += 1;
+                (Err(error), call) => {
+                    self.give_up(call).await?;
+                    error
                 }
-                Err(error) => {
-                    tries += 1;
-                    let wait = error
-                        .retry_after
-                        .unwrap_or_else(|| backoff(tries, self.jitter(), &self.config.retry));
-                    let again =
-                        error.kind.is_retryable() && tries < SUMMARY_TRIES && wait <= self.config.retry.cap;
-                    if !again {
-                        summary.text = Err(format!("{}: {}", error.kind.code(), error.message));
-                        return summary;
-                    }
-                    tokio::time::sleep(wait).await;
+            };
+            if matches!(error.kind, ModelErrorKind::PromptTooLong { .. }) {
+                if left_out >= SMALLER_SLICES {
+                    tracing::warn!(%error, "no summary could be made");
+                    summary.text = Ok(autocompact::list_of_calls(&view));
+                    return Ok(summary);
                 }
+                left_out += 1;
+                continue;
             }
+            tries += 1;
+            let wait = error.retry_after.unwrap_or_else(|| backoff(tries, self.jitter(), &self.config.retry));
+            let again = error.kind.is_retryable() && tries < SUMMARY_TRIES && wait <= self.config.retry.cap;
+            if !again {
+                let reason = format!("{}: {}", error.kind.code(), error.message);
+                summary.text = Err(NoSummary::Failed { reason });
+                return Ok(summary);
+            }
+            tokio::time::sleep(wait).await;
         }
+    }
+
+    /// What an answer used that is not waited for any more, or brought no summary.
+    async fn give_up(&mut self, call: Option<UnderWay>) -> Result<(), StorageError> {
+        let Some(UnderWay { model, input_tokens, response }) = call else { return Ok(()) };
+        self.drop_answer(&model, &response, input_tokens).await
     }
 
     /// The own model while its cache is warm, else the helper, unless its window cannot hold the input.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Cached, Cancel, Engine};
 use crate::{
     context::{
-        accounting, cache,
+        cache,
         cache_break::{self, Left},
         tool_result_budget::{self as budget, PER_TURN_CHARS, Size},
     },
@@ -437,7 +437,7 @@ impl Engine {
                 StepOutcome::Broken { failure, calls }
             });
         }
-        self.drop_answer(&turn);
+        self.drop_answer(&turn.model, &turn.response, turn.estimated_tokens).await?;
         self.failed(failure, request, &turn.model, cancel).await
     }
 
@@ -449,7 +449,7 @@ impl Engine {
         let tombstone = RecordBody::Tombstone { note: "interrupted; what was queued is dropped".to_owned() };
         let blocks = turn.response.kept_blocks();
         if blocks.is_empty() {
-            self.drop_answer(&turn);
+            self.drop_answer(&turn.model, &turn.response, turn.estimated_tokens).await?;
             self.in_request = false;
             self.flush(vec![tombstone], Durability::Now).await?;
         } else {
@@ -459,13 +459,16 @@ impl Engine {
     }
 
     /// What a dropped answer used is counted.
-    fn drop_answer(&mut self, turn: &Turn) {
-        let Some(usage) = turn.response.usage.filter(|usage| usage.total() > 0) else { return };
-        self.ports.grants.charged();
-        let name = turn.model.info().name;
-        let model = turn.response.model.clone().unwrap_or(name);
-        let cost = turn.model.cost(&model, &usage);
-        self.push(RecordBody::HelperCall { purpose: PURPOSE_DROPPED.to_owned(), model, usage, cost });
+    pub(super) async fn drop_answer(
+        &mut self,
+        model: &Arc<dyn Model>,
+        response: &Response,
+        input_tokens: u64,
+    ) -> Result<(), StorageError> {
+        let Some(usage) = response.usage_so_far(input_tokens) else { return Ok(()) };
+        let name = response.model.clone().unwrap_or_else(|| model.info().name);
+        let cost = model.cost(&name, &usage);
+        self.charge(PURPOSE_DROPPED.to_owned(), name, usage, cost).await
     }
 
     /// Phase 4: the answer and its results, in one append.
@@ -478,9 +481,10 @@ impl Engine {
         last: Option<RecordBody>,
     ) -> Result<(), StorageError> {
         self.fit_turn(&mut turn).await?;
-        let usage = turn.response.usage.unwrap_or_else(|| Usage {
+        let broke_off = if incomplete { turn.response.usage_so_far(turn.estimated_tokens) } else { None };
+        let usage = broke_off.or(turn.response.usage).unwrap_or_else(|| Usage {
             input_tokens: turn.estimated_tokens,
-            output_tokens: (turn.response.output_bytes() as f64 / accounting::BYTES_PER_TOKEN) as u64,
+            output_tokens: turn.response.output_estimate(),
             estimated: true,
             ..Usage::default()
         });

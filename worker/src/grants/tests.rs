@@ -88,21 +88,12 @@ async fn a_call_asks_waits_and_is_settled_by_its_record() {
 #[tokio::test]
 async fn a_try_that_was_not_charged_leaves_its_grant_to_the_next_and_a_charged_one_does_not() {
     let bench = Bench::new();
-    let grants = LeasedGrants::new(
-        bench.leases.clone(),
-        Vec::new(),
-        Arc::default(),
-        watch::channel(LinkState::Away).1,
-    );
     bench.asks(&call(1_000, 1_000));
     bench.leases.answered(1, Ok(usd(0.05)));
     assert_eq!(bench.goes(&call(1_000, 1_000)), 1_000);
     assert_eq!(bench.goes(&call(1_000, 1_000)), 1_000, "overloaded: the same again");
-    grants.charged();
-    assert_eq!(bench.asks(&call(1_000, 1_000)).grant, 2);
-    bench.leases.answered(2, Ok(usd(0.05)));
-    bench.goes(&call(1_000, 1_000));
-    assert_eq!(bench.answer().await, [1, 2], "both stand for what is recorded now");
+    assert_eq!(bench.answer().await, [1]);
+    assert_eq!(bench.asks(&call(1_000, 1_000)).grant, 2, "what was charged pays for no second try");
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ async fn k07_the_window_is_checked_before_every_request_of_a_run() {
         "{sent:.300}"
     );
     // One append holds the boundary and the request that follows it.
-    assert!(bench.transcript.shape().contains("helper_call compact_boundary request_started"));
+    assert!(bench.transcript.shape().contains("helper_call | compact_boundary request_started"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,15 @@
 //! Budgets (spec 10.1, L07).
 
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+
 use super::*;
 use crate::{
     budget::{Budget, FIRST_MAX_TOKENS},
-    ports::{Grant, ModelInfo},
-    testing::{Script, ScriptedModel},
+    driver::Ports,
+    ports::{Grant, Grants, ModelInfo, PlannedCall},
+    testing::{RecordingTranscript, Script, ScriptedModel},
 };
 
 /// A turn that reads and used 1,000 tokens: a thousandth of a dollar with the scripted model.
@@ -109,4 +114,64 @@ async fn a_summary_that_nothing_pays_for_is_not_asked_for() {
     assert_eq!(sent.len(), 5, "the window was full when it ended");
     let summaries = sent.iter().filter(|request| render(&request.messages).contains("Write a summary"));
     assert_eq!(summaries.count(), 0);
+}
+
+/// What its transcript says is spent whenever leave is asked for.
+struct Audited {
+    transcript: Arc<RecordingTranscript>,
+    seen: Mutex<Vec<u64>>,
+}
+
+#[async_trait]
+impl Grants for Audited {
+    fn is_capped(&self) -> bool {
+        true
+    }
+
+    async fn grant(&self, call: &PlannedCall) -> Grant {
+        let records = self.transcript.records();
+        let spent = records.iter().map(|record| match record {
+            RecordBody::Assistant { usage, .. } | RecordBody::HelperCall { usage, .. } => usage.total(),
+            _ => 0,
+        });
+        self.seen.lock().unwrap().push(spent.sum());
+        Grant::Call { max_tokens: call.max_tokens }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_used_is_written_before_the_next_is_asked_for() {
+    let used = |n: u64| Step::Event(StreamEvent::Usage(Usage { input_tokens: n, ..Usage::default() }));
+    let read = FakeTool::reads("Read", Behaviour::Answer(ToolOutput::text("line of text\n".repeat(1_100))));
+    let mut bench = Bench::new([]).tool(read);
+    let info =
+        ModelInfo { name: "test/model".to_owned(), context_window: 20_000, max_output: 1_000, caches: true };
+    let stopped = |reason| Step::Event(StreamEvent::Stopped(reason));
+    let reads = |n: usize| {
+        let id = format!("t{n}");
+        let asked = call(0, &id, "Read", json!({"n": n}));
+        answer([asked, vec![used(4_000 * (n as u64 + 1)), stopped(StopReason::ToolUse)]])
+    };
+    let scripts = [
+        // Thinking that breaks off is dropped; what it used is not: the input, and a token for the word that came.
+        answer([vec![used(10)], thinking(0, "hm"), vec![fin()]]),
+        reads(0),
+        reads(1),
+        reads(2),
+        // A first summary that breaks off, and one that does.
+        answer([vec![used(100)], vec![fin()]]),
+        answer([text(0, "What was done."), vec![used(1_000), stopped(StopReason::EndTurn)]]),
+        says("done"),
+    ];
+    bench.model = ScriptedModel::with_info(info, scripts);
+    let grants = Arc::new(Audited { transcript: bench.transcript.clone(), seen: Mutex::default() });
+    let ports = Ports { grants: grants.clone(), ..bench.ports() };
+    let mut engine = audited(Engine::new(bench.config(), ports, LoopState::default()), Vec::new());
+    let exit = engine.run(&Cancel::default()).await;
+    assert_eq!((exit.exit, exit.text.as_str()), (ExitReason::Completed, "done"));
+    let summaries = bench.model.requests();
+    let summaries = summaries.iter().filter(|request| render(&request.messages).contains("Write a summary"));
+    assert_eq!(summaries.count(), 2);
+    let seen = grants.seen.lock().unwrap().clone();
+    assert_eq!(seen, [0, 11, 4_011, 12_011, 24_011, 24_111, 25_111]);
 }
