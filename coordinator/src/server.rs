@@ -298,6 +298,7 @@ pub(crate) fn profiles(settings: &Config) -> BTreeMap<String, Profile> {
                 headers: profile.headers.clone(),
                 context_window: profile.context_window,
                 max_output: profile.max_output,
+                max_request_bytes: profile.max_request_bytes,
                 first_byte_timeout_ms: first_byte
                     .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
                 price: profile.price,

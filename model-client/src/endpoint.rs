@@ -36,6 +36,9 @@ pub struct Profile {
     /// The most output tokens.
     #[serde(default)]
     pub max_output: Option<u64>,
+    /// The largest request the provider takes, in bytes; Anthropic's own limit for that API when not set.
+    #[serde(default)]
+    pub max_request_bytes: Option<u64>,
     /// How long the first byte may take, in milliseconds.
     #[serde(default)]
     pub first_byte_timeout_ms: Option<u64>,
@@ -212,6 +215,7 @@ fn from_profile(
         headers,
         context_window,
         max_output,
+        max_request_bytes,
         first_byte_timeout_ms,
         price,
     } = profile.clone();
@@ -232,6 +236,7 @@ fn from_profile(
         headers,
         context_window,
         max_output,
+        max_request_bytes,
         first_byte_timeout_ms,
         price,
     };
@@ -270,6 +275,7 @@ fn plain(provider: &str, model: &str, api: ApiKind, base_url: &str) -> ModelEndp
         headers: BTreeMap::new(),
         context_window: None,
         max_output: None,
+        max_request_bytes: None,
         first_byte_timeout_ms: None,
         price: None,
     }

@@ -54,6 +54,16 @@ pub(crate) fn in_band(error: &Value) -> ModelError {
     ModelError { kind, message: message.trim_end().to_owned(), retry_after: None, status: None }
 }
 
+/// A request that is larger than the provider takes, and was not sent. Both in bytes.
+pub(crate) fn too_large(bytes: u64, max_bytes: u64) -> ModelError {
+    ModelError {
+        kind: ModelErrorKind::RequestTooLarge,
+        message: format!("the request has {bytes} bytes, and {max_bytes} is the most; it was not sent"),
+        retry_after: None,
+        status: None,
+    }
+}
+
 /// What came is not the provider's format.
 pub(crate) fn malformed(problem: &str) -> ModelError {
     ModelError {

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream::BoxStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use query_engine::ports::{ModelError, ModelErrorKind};
-use swarm_protocol::launch::ModelEndpoint;
+use swarm_protocol::launch::{ApiKind, ModelEndpoint};
 
 use crate::{ConnectError, error, watchdog::Watchdog};
 
 /// How much of an error's body is read.
 const MAX_ERROR_BYTES: usize = 256 * 1024;
-
+/// The largest body the Messages API takes, "32 MB" in its documentation on errors; the smaller reading of it.
+const ANTHROPIC_MAX_BYTES: u64 = 32_000_000;
 /// How long an error's body may take.
 const ERROR_BODY_TIME: Duration = Duration::from_secs(10);
 
@@ -91,6 +92,8 @@ pub(crate) struct Target {
     client: reqwest::Client,
     url: reqwest::Url,
     headers: HeaderMap,
+    /// The largest body that is sent, in bytes.
+    max_bytes: u64,
     /// What must never stand in a message.
     secrets: Vec<String>,
 }
@@ -140,7 +143,11 @@ impl Target {
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(http::header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         secrets.retain(|secret| secret.len() >= 6);
-        Ok(Self { client: client.for_url(&url)?, url, headers, secrets })
+        let max_bytes = endpoint.max_request_bytes.unwrap_or(match endpoint.api {
+            ApiKind::Anthropic => ANTHROPIC_MAX_BYTES,
+            ApiKind::Chat | ApiKind::Responses | ApiKind::Demo => u64::MAX,
+        });
+        Ok(Self { client: client.for_url(&url)?, url, headers, max_bytes, secrets })
     }
 
     /// Sends a body; answers with the bytes of the response, or says why there is none.
@@ -157,6 +164,11 @@ impl Target {
         body: Vec<u8>,
         watchdog: &Watchdog,
     ) -> Result<BoxStream<'static, Result<Bytes, String>>, ModelError> {
+        let bytes = body.len() as u64;
+        if bytes > self.max_bytes {
+            // The provider would refuse it after all of it was sent.
+            return Err(error::too_large(bytes, self.max_bytes));
+        }
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body).send();
         // When the time is up, the request is dropped and its connection closed.
         let response = match tokio::time::timeout_at(watchdog.first_byte_deadline(), request).await {

@@ -51,6 +51,9 @@ pub struct ModelEndpoint {
     /// The most output tokens a request may ask for, when configured.
     #[serde(default)]
     pub max_output: Option<u64>,
+    /// The largest request the provider takes, in bytes, when configured.
+    #[serde(default)]
+    pub max_request_bytes: Option<u64>,
     /// How long the first byte may take, in milliseconds; 120 s when not configured.
     #[serde(default)]
     pub first_byte_timeout_ms: Option<u64>,

@@ -317,6 +317,8 @@ async fn a_killed_worker_is_started_again_once_told_so_and_the_outcome_says_it()
     let entry = &entries(&rig.last_request())[0];
     assert!(entry.outcome().contains(r#"restarts="1""#), "{}", entry.text);
     let worker = rig.worker(&task, "victim").await;
+    let shown = rig.home.run(rig.repo.path(), &["show", "victim"]).await.expect_code(0).stdout;
+    assert!(shown.contains(", run 1 (started again 1 ×), turn "), "{shown}");
     assert_eq!(rig.at(&worker, "before.txt").as_deref(), Some("before\n"));
 }
 

@@ -24,13 +24,15 @@ pub struct EndpointProfile {
     pub headers: BTreeMap<String, String>,
     pub max_output: Option<u64>,
     pub context_window: Option<u64>,
+    /// The largest request the server takes, in bytes.
+    pub max_request_bytes: Option<u64>,
     pub first_byte_timeout: Option<Duration>,
     /// US dollars per million tokens.
     pub price: Option<Price>,
     pub source: Source,
 }
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "api",
     "base_url",
     "key_env",
@@ -38,6 +40,7 @@ const KEYS: [&str; 9] = [
     "headers",
     "max_output",
     "context_window",
+    "max_request_bytes",
     "first_byte_timeout",
     "price",
 ];
@@ -53,6 +56,7 @@ struct Draft {
     headers: BTreeMap<String, String>,
     max_output: Option<u64>,
     context_window: Option<u64>,
+    max_request_bytes: Option<u64>,
     first_byte_timeout: Option<Duration>,
     price: BTreeMap<String, f64>,
     first: Option<Place>,
@@ -119,6 +123,7 @@ impl Draft {
             }
             ("max_output", []) => self.max_output = Some(count()?),
             ("context_window", []) => self.context_window = Some(count()?),
+            ("max_request_bytes", []) => self.max_request_bytes = Some(count()?),
             ("first_byte_timeout", []) => {
                 let expected = "a time such as \"90s\" or \"10m\"";
                 let duration = parse_duration(&text(expected)?).filter(|duration| !duration.is_zero());
@@ -149,6 +154,7 @@ impl Draft {
             headers,
             max_output,
             context_window,
+            max_request_bytes,
             first_byte_timeout,
             price,
             first,
@@ -184,6 +190,7 @@ impl Draft {
             headers,
             max_output,
             context_window,
+            max_request_bytes,
             first_byte_timeout,
             price,
             source,

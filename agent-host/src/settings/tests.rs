@@ -302,6 +302,7 @@ fn endpoint_profiles() {
         headers = { X-Team = "a" }
         max_output = 8000
         context_window = 100000
+        max_request_bytes = 5_000_000
         first_byte_timeout = "5m"
         price = { input = 3, output = 15.0 }
         "#,
@@ -311,6 +312,7 @@ fn endpoint_profiles() {
     assert_eq!((local.api, local.base_url.as_str()), (ApiKind::Chat, "http://127.0.0.1:8000/v1"));
     let proxy = &config.endpoints["proxy"];
     assert_eq!(proxy.headers["x-team"], "a");
+    assert_eq!((proxy.max_request_bytes, local.max_request_bytes), (Some(5_000_000), None));
     assert_eq!(proxy.first_byte_timeout, Some(Duration::from_secs(300)));
     assert_eq!(proxy.price.unwrap().cache_read, 3.0);
     assert_eq!(proxy.source.to_string(), "~/.swarm/config.toml:6");

@@ -194,7 +194,7 @@ pub(crate) struct RunArgs {
     /// Words to add to the agents' system prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system_prompt: Option<String>,
-    /// The project's check for this task
+    /// The check command of the project, which the agents are told to run
     #[arg(long, value_name = "CMD")]
     pub(crate) check: Option<String>,
     /// A label for this task; may be repeated

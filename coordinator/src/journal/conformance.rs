@@ -23,6 +23,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
         headers: Default::default(),
         context_window: None,
         max_output: None,
+        max_request_bytes: None,
         first_byte_timeout_ms: None,
         price: None,
     };

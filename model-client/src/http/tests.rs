@@ -32,6 +32,33 @@ async fn a_broken_connection_is_a_truncated_answer() {
 }
 
 #[tokio::test]
+async fn a_body_over_the_limit_is_not_sent() {
+    let provider = Provider::start(vec![Answer::sse(START)]).await;
+    let of = |api, max_request_bytes| {
+        let mut endpoint = endpoint(api, "m", &provider.url);
+        endpoint.max_request_bytes = max_request_bytes;
+        connect(&endpoint, None, &HttpClient::new().unwrap()).unwrap()
+    };
+    for api in [ApiKind::Anthropic, ApiKind::Chat, ApiKind::Responses] {
+        let bytes = of(api, None).request_bytes(&hello()) as u64;
+        let error = collect(&*of(api, Some(bytes - 1)), &hello()).await.remove(0).unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::RequestTooLarge);
+        let message =
+            format!("the request has {bytes} bytes, and {} is the most; it was not sent", bytes - 1);
+        assert_eq!(error.message, message);
+    }
+    assert!(provider.received().is_empty());
+    let fits = of(ApiKind::Anthropic, None).request_bytes(&hello()) as u64;
+    collect(&*of(ApiKind::Anthropic, Some(fits)), &hello()).await;
+    assert_eq!(provider.received().len(), 1);
+    // Without a setting it is the API's own limit.
+    let long = crate::testing::request(vec![swarm_protocol::Message::user_text("x".repeat(32_000_000))]);
+    let error = collect(&*of(ApiKind::Anthropic, None), &long).await.remove(0).unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::RequestTooLarge);
+    assert_eq!(provider.received().len(), 1);
+}
+
+#[tokio::test]
 async fn no_server_is_a_connection_error() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

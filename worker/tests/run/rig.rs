@@ -229,6 +229,7 @@ fn endpoint(url: &str) -> ModelEndpoint {
         headers: BTreeMap::new(),
         context_window: Some(200_000),
         max_output: None,
+        max_request_bytes: None,
         first_byte_timeout_ms: None,
         price: None,
     }

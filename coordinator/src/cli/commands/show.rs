@@ -119,11 +119,15 @@ fn worker_text(
     let worker = &detail.worker;
     let id = worker.id.suffix();
     let mut shown = format!(
-        "{} {}   {}, run {}, turn {}\n",
+        "{} {}   {}, run {}{}, turn {}\n",
         links.worker(&worker.id, &paint(CYAN, id)),
         paint(BOLD, &visible(&worker.name)),
         status_words(worker),
         worker.run,
+        match worker.restarts {
+            0 => String::new(),
+            n => format!(" (started again {n} ×)"),
+        },
         worker.turns
     );
     let base = format::commit(&worker.base);
