@@ -116,7 +116,7 @@ impl Governor {
     /// A call's use was recorded.
     pub(crate) fn spend(&mut self, usage: &Usage, cost: &Cost) {
         self.spent_usd += cost.known_usd;
-        self.spent_tokens += usage.total();
+        self.spent_tokens = self.spent_tokens.saturating_add(usage.total());
     }
 
     pub(crate) fn apply(&mut self, spender: &Spender, change: &BudgetChange) {

@@ -82,5 +82,11 @@ impl Model for Anthropic {
     }
 }
 
+/// The fold of a stream alone, for the fuzz target.
+#[cfg(any(test, feature = "test-support"))]
+pub(crate) fn decoder(request: &ModelRequest) -> impl crate::decoder::Decoder + use<> {
+    stream::Decoder::new(request, 0)
+}
+
 #[cfg(test)]
 mod tests;

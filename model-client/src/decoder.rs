@@ -145,6 +145,15 @@ impl<D: Decoder> Drive<D> {
     }
 }
 
+/// The most tokens that one figure of a provider can mean: a million times the largest window. Sums of such figures
+/// and their weights stay far from the ends of their types.
+const MOST_TOKENS: u64 = 1 << 40;
+
+/// A figure of a provider's report; one beyond all reason was not reported.
+pub(crate) fn reported(tokens: Option<u64>) -> Option<u64> {
+    tokens.filter(|tokens| *tokens <= MOST_TOKENS)
+}
+
 /// Use, when a provider reports none: four bytes a token, marked as ours.
 pub(crate) fn estimate(request_bytes: usize, output_bytes: usize) -> Usage {
     let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);

@@ -1,14 +1,22 @@
 //! What holds for any bytes a provider may send: the targets of `tests/fuzz`, which the tests of this crate
 //! run over its corpus. Each panics when a promise is broken.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    convert::Infallible,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, executor::block_on, stream};
-use query_engine::ports::{ClosedBlock, ModelRequest, Prefix, StreamEvent, ToolSpec};
+use query_engine::{
+    ports::{ClosedBlock, ModelRequest, Prefix, StreamEvent, ToolSpec},
+    response::Response,
+};
 use swarm_protocol::Block;
 
 use crate::{
+    anthropic,
     decoder::Decoder,
     openai,
     sse::{self, SseEvent},
@@ -36,19 +44,35 @@ pub fn sse(data: &[u8]) {
 /// Chunks of a chat stream: whatever comes, blocks begin once and close once, calls have arguments that a
 /// provider takes back, and after the end nothing comes.
 pub fn chat(data: &[u8]) {
-    let (events, _) = events(std::iter::once(data));
+    answer(data, openai::chat_decoder(&request()));
+}
+
+/// Events of a Responses stream: the promises of [`chat`].
+pub fn responses(data: &[u8]) {
+    answer(data, openai::responses_decoder(&request()));
+}
+
+/// Events of a Messages stream: the promises of [`chat`].
+pub fn messages(data: &[u8]) {
+    answer(data, anthropic::decoder(&request()));
+}
+
+fn request() -> ModelRequest {
     let tool = |name: &str| ToolSpec {
         name: name.to_owned(),
         description: String::new(),
         input_schema: serde_json::json!({"type": "object"}),
     };
-    let request = ModelRequest {
+    ModelRequest {
         prefix: Arc::new(Prefix { system: Vec::new(), tools: vec![tool("Bash"), tool("Read")] }),
         messages: Vec::new(),
         max_tokens: 1_000,
         breakpoints: Vec::new(),
-    };
-    let mut decoder = openai::chat_decoder(&request);
+    }
+}
+
+fn answer(data: &[u8], mut decoder: impl Decoder) {
+    let (events, _) = events(std::iter::once(data));
     let mut out = VecDeque::new();
     let mut failed = false;
     for event in events {
@@ -65,15 +89,17 @@ pub fn chat(data: &[u8]) {
 
 fn check(events: &[StreamEvent], failed: bool) {
     let mut open = Vec::new();
-    let mut begun = 0;
+    let mut begun = BTreeSet::new();
     let mut ids = Vec::new();
     let mut stopped = false;
+    let mut used = 0;
+    let mut response = Response::default();
     for event in events {
+        response.take(event);
         assert!(!stopped, "an event after the end: {event:?}");
         match event {
             StreamEvent::BlockStarted { index, .. } => {
-                assert_eq!(*index, begun, "blocks are numbered without gaps");
-                begun += 1;
+                assert!(begun.insert(*index), "block {index} begins twice");
                 open.push(*index);
             }
             StreamEvent::Delta { index, .. } => assert!(open.contains(index), "a delta of a closed block"),
@@ -90,9 +116,14 @@ fn check(events: &[StreamEvent], failed: bool) {
                 ids.push(id);
             }
             StreamEvent::Stopped(_) => stopped = true,
-            StreamEvent::Started { .. } | StreamEvent::Ping | StreamEvent::Usage(_) => {}
+            // Sums of what a provider says do not overflow.
+            StreamEvent::Usage(usage) => used = used.max(usage.total()),
+            StreamEvent::Started { .. } | StreamEvent::Ping => {}
         }
     }
+    let charged = response.usage_so_far(1).map_or(0, |usage| usage.total());
+    assert!(charged >= response.output_estimate(), "words that cost nothing");
+    assert!(used < 1 << 43, "a figure of {used}");
     assert!(!(stopped && failed), "an answer is whole or has failed");
     assert!(!stopped || open.is_empty(), "a whole answer leaves no block open");
 }
@@ -122,6 +153,16 @@ mod tests {
     #[test]
     fn every_chat_stream_of_the_corpus_keeps_the_promises_of_an_answer() {
         replay(super::chat, "chat");
+    }
+
+    #[test]
+    fn every_responses_stream_of_the_corpus_keeps_the_promises_of_an_answer() {
+        replay(super::responses, "responses");
+    }
+
+    #[test]
+    fn every_messages_stream_of_the_corpus_keeps_the_promises_of_an_answer() {
+        replay(super::messages, "messages");
     }
 
     #[test]

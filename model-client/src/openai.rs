@@ -55,6 +55,14 @@ fn result_images(content: &[Block]) -> Vec<String> {
         .collect()
 }
 
+/// The fold of a Responses stream alone, for the fuzz target.
+#[cfg(any(test, feature = "test-support"))]
+pub(crate) fn responses_decoder(
+    request: &query_engine::ports::ModelRequest,
+) -> impl crate::decoder::Decoder + use<> {
+    responses_stream::Decoder::new(request, 0)
+}
+
 /// The fold of a chat stream alone, for the fuzz target.
 #[cfg(any(test, feature = "test-support"))]
 pub(crate) fn chat_decoder(

@@ -37,6 +37,8 @@ pub struct Response {
     /// How the stream broke.
     pub error: Option<ModelError>,
     blocks: BTreeMap<usize, Slot>,
+    /// Bytes of the deltas so far, thinking and arguments included.
+    delta_bytes: usize,
     ids: HashSet<ToolUseId>,
 }
 
@@ -55,7 +57,13 @@ impl Response {
             StreamEvent::BlockStarted { index, kind } => {
                 self.blocks.insert(*index, Slot::Open { kind: kind.clone(), text: String::new() });
             }
-            StreamEvent::Delta { index, delta } => self.take_delta(*index, delta),
+            StreamEvent::Delta { index, delta } => {
+                self.delta_bytes += match delta {
+                    Delta::Text(words) | Delta::Thinking(words) => words.len(),
+                    Delta::InputBytes(bytes) => *bytes,
+                };
+                self.take_delta(*index, delta);
+            }
             StreamEvent::BlockClosed { index, block } => return self.close(*index, block),
             StreamEvent::Usage(usage) => self.usage = Some(*usage),
             StreamEvent::Stopped(reason) => self.stop_reason = Some(reason.clone()),
@@ -224,7 +232,8 @@ impl Response {
 
     /// Tokens of words and arguments so far, where nothing is reported.
     pub fn output_estimate(&self) -> u64 {
-        (self.output_bytes() as f64 / BYTES_PER_TOKEN).ceil() as u64
+        // A block may come whole, without a delta.
+        (self.output_bytes().max(self.delta_bytes) as f64 / BYTES_PER_TOKEN).ceil() as u64
     }
 
     fn output_bytes(&self) -> usize {

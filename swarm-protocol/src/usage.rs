@@ -27,23 +27,24 @@ pub struct Usage {
 impl Usage {
     /// Everything the model read: fresh, cache reads and cache writes.
     pub const fn total_input(&self) -> u64 {
-        self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+        self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
     }
 
     /// Input and output together: what people mean by "tokens".
     pub const fn total(&self) -> u64 {
-        self.total_input() + self.output_tokens
+        self.total_input().saturating_add(self.output_tokens)
     }
 }
 
+/// Figures come from providers: a sum of any of them is a figure.
 impl AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         let Self { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, estimated } = other;
-        self.input_tokens += input_tokens;
-        self.output_tokens += output_tokens;
-        self.cache_read_tokens += cache_read_tokens;
-        self.cache_write_tokens += cache_write_tokens;
-        self.estimated |= estimated;
+        self.input_tokens = self.input_tokens.saturating_add(input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(output_tokens);
+        self.cache_read_tokens = self.cache_read_tokens.saturating_add(cache_read_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(cache_write_tokens);
+        self.estimated = self.estimated || estimated;
     }
 }
 

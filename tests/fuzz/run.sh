@@ -11,7 +11,7 @@ cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")"
 
 minutes=${1:-3}
 shift || true
-[ $# -gt 0 ] || set -- sse chat transcript
+[ $# -gt 0 ] || set -- sse chat responses messages transcript
 cargo +nightly fuzz --version >/dev/null 2>&1 || {
     echo "run.sh: needs a nightly toolchain and cargo-fuzz: rustup toolchain install nightly; cargo install --locked cargo-fuzz" >&2
     exit 1

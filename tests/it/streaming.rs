@@ -381,6 +381,17 @@ async fn s29_a_write_of_three_megabytes_arrives_whole_in_bounded_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_use_beyond_all_reason_is_estimated_and_disturbs_nothing() {
+    let absurd = |reply: Reply| reply.usage(u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+    let told = Told::worker([absurd(call(write("a.txt", "x\n"))), absurd(Reply::say("Done."))]).await;
+    told.assert_completed();
+    let usage = &told.worker["usage"];
+    let figures = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"];
+    let sum: u64 = figures.iter().filter_map(|name| usage[name].as_u64()).sum();
+    assert!(usage["estimated"] == true && (1_000..100_000).contains(&sum), "{usage}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn s31_odd_but_legal_bytes_are_read_as_they_are_meant() {
     let odd = |reply: Reply| {
         let reply = reply.unknown_event("future_thing", json!({"type": "future_thing", "index": "x"})).ping();

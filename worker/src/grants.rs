@@ -164,7 +164,7 @@ impl Leases {
         if state.lease.is_some() || state.asked.is_some() {
             return;
         }
-        let next = PlannedCall { input_tokens: call.input_tokens + max_tokens, ..call.clone() };
+        let next = PlannedCall { input_tokens: call.input_tokens.saturating_add(max_tokens), ..call.clone() };
         let ask = request(&mut state, &next, true, Vec::new());
         drop(state);
         // Full: it is asked for when it is needed.

@@ -1,7 +1,7 @@
 //! Anthropic's events to the engine's. A pure fold; unknown events and deltas are ignored, as the provider's
 //! versioning policy asks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use query_engine::ports::{BlockKind, ClosedBlock, Delta, ModelError, ModelRequest, StreamEvent};
 use serde::Deserialize;
@@ -102,13 +102,14 @@ enum Open {
 pub(crate) struct Decoder {
     ids: CallIds,
     open: BTreeMap<usize, Open>,
+    /// Blocks that began.
+    begun: HashSet<usize>,
     /// A closed call whose arguments are empty or broken: what follows tells whether the output limit cut it.
     held: Option<(usize, ToolUseId, String, String)>,
     called: bool,
     stop: Option<StopReason>,
     stopped: bool,
     usage: Usage,
-    has_usage: bool,
     request_bytes: usize,
     output_bytes: usize,
 }
@@ -118,12 +119,12 @@ impl Decoder {
         Self {
             ids: CallIds::of(&request.messages),
             open: BTreeMap::new(),
+            begun: HashSet::new(),
             held: None,
             called: false,
             stop: None,
             stopped: false,
             usage: Usage::default(),
-            has_usage: false,
             request_bytes,
             output_bytes: 0,
         }
@@ -247,12 +248,11 @@ impl Decoder {
         let WireUsage { input_tokens, cache_creation_input_tokens, cache_read_input_tokens, output_tokens } =
             usage;
         // Cumulative, not additive; what is absent keeps its value.
-        let set = |to: &mut u64, from: Option<u64>| *to = from.unwrap_or(*to);
+        let set = |to: &mut u64, from: Option<u64>| *to = decoder::reported(from).unwrap_or(*to);
         set(&mut self.usage.input_tokens, input_tokens);
         set(&mut self.usage.cache_write_tokens, cache_creation_input_tokens);
         set(&mut self.usage.cache_read_tokens, cache_read_input_tokens);
         set(&mut self.usage.output_tokens, output_tokens);
-        self.has_usage |= self.usage.total() > 0;
         out.push_back(StreamEvent::Usage(self.usage));
     }
 
@@ -268,8 +268,11 @@ impl Decoder {
         for index in forgotten {
             self.close(index, out);
         }
-        if !self.has_usage {
-            out.push_back(StreamEvent::Usage(decoder::estimate(self.request_bytes, self.output_bytes)));
+        // No request is empty: a report without input is none.
+        if self.usage.total_input() == 0 {
+            let estimate = decoder::estimate(self.request_bytes, self.output_bytes);
+            let output_tokens = estimate.output_tokens.max(self.usage.output_tokens);
+            out.push_back(StreamEvent::Usage(Usage { output_tokens, ..estimate }));
         }
         let default = if self.called { StopReason::ToolUse } else { StopReason::EndTurn };
         out.push_back(StreamEvent::Stopped(self.stop.take().unwrap_or(default)));
@@ -294,6 +297,10 @@ impl decoder::Decoder for Decoder {
             }
             Event::ContentBlockStart { index, content_block } => {
                 self.release(false, out);
+                if !self.begun.insert(index) {
+                    // It would take the place of what a tool may have acted on.
+                    return Err(error::malformed(&format!("block {index} begins twice")));
+                }
                 self.start(index, content_block, out);
             }
             Event::ContentBlockDelta { index, delta } => self.delta(index, delta, out)?,

@@ -344,7 +344,7 @@ impl decoder::Decoder for Decoder {
 
 /// Use in the engine's terms; none when the server says nothing of substance.
 fn usage(usage: &Value) -> Option<Usage> {
-    let count = |value: &Value| value.as_u64().unwrap_or(0);
+    let count = |value: &Value| decoder::reported(value.as_u64()).unwrap_or(0);
     let prompt = count(&usage["prompt_tokens"]);
     let output = count(&usage["completion_tokens"]);
     if prompt + output == 0 {

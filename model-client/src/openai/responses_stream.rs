@@ -62,7 +62,8 @@ impl Decoder {
 
     fn delta(&mut self, event: &Value, kind: &str, out: &mut VecDeque<StreamEvent>) {
         let text = event["delta"].as_str().unwrap_or_default();
-        let index = event["output_index"].as_u64().and_then(|place| self.indexes.get(&place)).copied();
+        let place = event["output_index"].as_u64().filter(|place| !self.done.contains(place));
+        let index = place.and_then(|place| self.indexes.get(&place)).copied();
         let Some(index) = index.filter(|_| !text.is_empty()) else { return };
         self.output_bytes += text.len();
         let delta = match kind {
@@ -177,13 +178,14 @@ impl decoder::Decoder for Decoder {
 }
 
 fn usage(usage: &Value) -> Option<Usage> {
-    let input = usage["input_tokens"].as_u64()?;
-    let cached = usage["input_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0).min(input);
+    let count = |value: &Value| decoder::reported(value.as_u64());
+    let input = count(&usage["input_tokens"])?;
+    let cached = count(&usage["input_tokens_details"]["cached_tokens"]).unwrap_or(0).min(input);
     let written =
-        usage["input_tokens_details"]["cache_write_tokens"].as_u64().unwrap_or(0).min(input - cached);
+        count(&usage["input_tokens_details"]["cache_write_tokens"]).unwrap_or(0).min(input - cached);
     Some(Usage {
         input_tokens: input - cached - written,
-        output_tokens: usage["output_tokens"].as_u64().unwrap_or(0),
+        output_tokens: count(&usage["output_tokens"]).unwrap_or(0),
         cache_read_tokens: cached,
         cache_write_tokens: written,
         estimated: false,

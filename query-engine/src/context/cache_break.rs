@@ -36,7 +36,7 @@ pub fn cause(left: &Left, usage: &Usage, lifetime: Duration) -> Option<CacheBrea
 
 /// What an answer with this use leaves. Nothing where no cache shows, for it would seem to fail each time.
 pub fn left_by(usage: &Usage) -> Option<u64> {
-    let shows = usage.cache_read_tokens + usage.cache_write_tokens > 0;
+    let shows = usage.cache_read_tokens > 0 || usage.cache_write_tokens > 0;
     (shows && !usage.estimated).then(|| usage.total_input())
 }
 

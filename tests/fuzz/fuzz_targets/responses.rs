@@ -1,0 +1,4 @@
+//! A Responses stream of any bytes.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| model_client::fuzzing::responses(data));
