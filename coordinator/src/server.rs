@@ -289,7 +289,7 @@ pub(crate) fn profiles(settings: &Config) -> BTreeMap<String, Profile> {
         .endpoints
         .iter()
         .map(|(name, profile)| {
-            let first_byte = profile.first_byte_timeout;
+            let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             let profile = Profile {
                 api: profile.api,
                 base_url: profile.base_url.clone(),
@@ -299,8 +299,8 @@ pub(crate) fn profiles(settings: &Config) -> BTreeMap<String, Profile> {
                 context_window: profile.context_window,
                 max_output: profile.max_output,
                 max_request_bytes: profile.max_request_bytes,
-                first_byte_timeout_ms: first_byte
-                    .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+                first_byte_timeout_ms: profile.first_byte_timeout.map(millis),
+                cache_ttl_ms: profile.cache_ttl.map(millis),
                 price: profile.price,
             };
             (name.clone(), profile)

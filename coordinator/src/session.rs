@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use query_engine::ports::{Grant, PlannedCall, StorageError};
+use query_engine::{
+    driver::Keepalive,
+    ports::{Grant, PlannedCall, StorageError},
+};
 use swarm_protocol::{
     ExitReason, MessageId, PermissionRequestId, RunNumber, Seq, SessionId, TaskId, ToolUseId, WorkerId,
     api::{AnswerPermission, AnsweredPermission},
@@ -219,7 +222,8 @@ pub(crate) enum Order {
     Spawn(SpawnOrder, Reply<Result<Spawned, OrderError>>),
     /// The coordinator wants leave for a call.
     Grant(PlannedCall, Reply<Grant>),
-    EngineEnded(ExitReason),
+    /// The loop ended; with what keeps its cache alive, where that is wanted.
+    EngineEnded(ExitReason, Option<Box<Keepalive>>),
     // ------------------------------------------------------------------ workers
     Hello(HelloOrder, Reply<HelloAnswer>),
     Record1 {

@@ -513,6 +513,7 @@ async fn specify(
             sandbox_network: config.sandbox_network,
             git_lock_wait_ms: millis(shared.settings.git_lock_wait),
             budget: Caps { usd: config.worker_budget_usd, tokens: config.worker_budget_tokens },
+            cache_keepalive: config.cache_keepalive,
         },
         worker_restarts: config.worker_restarts,
         notification_window_ms: millis(config.notification_window),

@@ -77,6 +77,10 @@ impl Model for Anthropic {
         prices::cost(&self.endpoint, model, usage)
     }
 
+    fn least_output(&self) -> u64 {
+        u64::from(!is_official_anthropic(&self.endpoint.base_url))
+    }
+
     fn request_bytes(&self, request: &ModelRequest) -> usize {
         request::body(&self.shape, request, &self.written).len()
     }

@@ -42,6 +42,9 @@ pub struct Profile {
     /// How long the first byte may take, in milliseconds.
     #[serde(default)]
     pub first_byte_timeout_ms: Option<u64>,
+    /// How long the provider's cache holds what was sent, in milliseconds.
+    #[serde(default)]
+    pub cache_ttl_ms: Option<u64>,
     /// Price in US dollars per million tokens.
     #[serde(default)]
     pub price: Option<Price>,
@@ -217,6 +220,7 @@ fn from_profile(
         max_output,
         max_request_bytes,
         first_byte_timeout_ms,
+        cache_ttl_ms,
         price,
     } = profile.clone();
     if let Some(variable) = &key_env
@@ -238,6 +242,7 @@ fn from_profile(
         max_output,
         max_request_bytes,
         first_byte_timeout_ms,
+        cache_ttl_ms,
         price,
     };
     Ok(ResolvedEndpoint { endpoint, key: key_env.map(|variable| KeySource { variable }) })
@@ -277,6 +282,7 @@ fn plain(provider: &str, model: &str, api: ApiKind, base_url: &str) -> ModelEndp
         max_output: None,
         max_request_bytes: None,
         first_byte_timeout_ms: None,
+        cache_ttl_ms: None,
         price: None,
     }
 }

@@ -34,10 +34,13 @@ use crate::{
 };
 
 mod hygiene;
+mod keepalive;
 mod spending;
 #[cfg(test)]
 mod tests;
 mod turn;
+
+pub use keepalive::{Keepalive, Warmed};
 
 /// What the engine is told once.
 #[derive(Clone)]
@@ -63,6 +66,8 @@ pub struct EngineConfig {
     pub grace: Duration,
     /// How long the provider's cache stays warm.
     pub cache_ttl: Duration,
+    /// Whether the cache is kept alive while the agent waits.
+    pub keepalive: bool,
     /// How long ago the model answered an earlier process of this agent; none: never, or nobody knows.
     pub idle_for: Option<Duration>,
     /// A figure in `0.0..1.0` for each wait.
@@ -83,6 +88,7 @@ impl EngineConfig {
             retry: RetryPolicy::default(),
             grace: Duration::from_millis(700),
             cache_ttl: Duration::from_secs(5 * 60),
+            keepalive: false,
             idle_for: None,
             jitter: Arc::new(|| (uuid::Uuid::new_v4().as_u128() % 1_000) as f64 / 1_000.0),
         }

@@ -285,6 +285,11 @@ pub trait Model: Send + Sync {
     /// What a call of this usage cost.
     fn cost(&self, model: &str, usage: &Usage) -> Cost;
 
+    /// The least output a request may ask for, in tokens; 0 where it may be read into the cache and no more.
+    fn least_output(&self) -> u64 {
+        1
+    }
+
     /// The size of the request's body in bytes, as it would be sent.
     fn request_bytes(&self, request: &ModelRequest) -> usize;
 }

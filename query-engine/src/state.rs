@@ -30,6 +30,8 @@ pub const PURPOSE_COMPACTION: &str = "compaction";
 pub const PURPOSE_COMPACTION_FAILED: &str = "compaction failed";
 /// `HelperCall.purpose` of a request whose answer was dropped and asked for again.
 pub const PURPOSE_DROPPED: &str = "dropped answer";
+/// `HelperCall.purpose` of a request that only kept the provider's cache alive.
+pub const PURPOSE_KEEPALIVE: &str = "keepalive";
 
 /// The state of a query loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! What a worker is started with. Written to a 0600 file in the run's directory by the server; keys are not
 //! in it, they come over the socket.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,9 @@ use crate::{
     permission::{PermissionMode, Rule},
     usage::{Caps, Cost},
 };
+
+/// How long the providers' caches hold what was sent, where nothing is configured: Anthropic's 5 minutes.
+const CACHE_TTL: Duration = Duration::from_secs(5 * 60);
 
 /// Which wire format an endpoint speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,12 +60,20 @@ pub struct ModelEndpoint {
     /// How long the first byte may take, in milliseconds; 120 s when not configured.
     #[serde(default)]
     pub first_byte_timeout_ms: Option<u64>,
+    /// How long the provider's cache holds what was sent, in milliseconds; 5 minutes when not configured.
+    #[serde(default)]
+    pub cache_ttl_ms: Option<u64>,
     /// Price in US dollars per million tokens, when configured.
     #[serde(default)]
     pub price: Option<Price>,
 }
 
 impl ModelEndpoint {
+    /// How long the provider's cache holds what was sent.
+    pub fn cache_ttl(&self) -> Duration {
+        self.cache_ttl_ms.map_or(CACHE_TTL, Duration::from_millis)
+    }
+
     /// `provider/model`; the provider alone when it has one model only, which then has no name.
     pub fn display_name(&self) -> String {
         if self.model.is_empty() {
@@ -200,6 +211,9 @@ pub struct AgentLimits {
     /// What each agent may spend in its life.
     #[serde(default)]
     pub budget: Caps,
+    /// Whether the provider's cache is kept alive while an agent waits.
+    #[serde(default)]
+    pub cache_keepalive: bool,
 }
 
 /// The wait of sessions that were opened before there was a setting.

@@ -1,10 +1,14 @@
 //! What a long conversation costs: the provider's simulated cache says which part of each request it has seen before.
 
-use integration_tests::{ModelServer, Reply, SwarmHome, TestRepo, model_server::Usage, when};
+use integration_tests::{
+    ModelServer, Reply, SwarmHome, TestRepo,
+    model_server::{Request, Usage},
+    when,
+};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, agent, call, prompt, write};
+use crate::rig::{COORDINATE, Rig, agent, call, prompt, write};
 
 /// Formats: how an endpoint of each is configured, and where its base is.
 const FORMATS: [(&str, &str); 3] = [("anthropic", ""), ("chat", "/v1"), ("responses", "/v1")];
@@ -149,4 +153,50 @@ async fn a_turn_of_many_calls_still_finds_what_was_written_before_it() {
     let used: Vec<Usage> =
         requests.iter().map(|request| request.usage().expect("each was answered")).collect();
     assert!(used[1].cache_read * 100 >= used[0].prompt() * 95, "{used:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_is_kept_alive_while_a_command_runs_and_while_workers_do() {
+    let model = ModelServer::start();
+    let mut home = SwarmHome::new(&model);
+    home.set("SWARM_MODEL", "lab/test-model");
+    // A cache that forgets within five seconds.
+    let settings = format!(
+        "cache_keepalive = true\n[endpoints.lab]\n{WINDOW}api = \"anthropic\"\nbase_url = \"{}\"\n\
+         key_env = \"ANTHROPIC_API_KEY\"\ncache_ttl = \"5s\"\n",
+        model.url()
+    );
+    let rig = Rig::made(model, home, TestRepo::new(), &settings).await;
+    rig.coordinator(Reply::call("Agent", agent("slow")));
+    let waits = json!({"command": "sleep 12; echo x > a.txt", "description": "wait"});
+    rig.model.agent(&prompt("slow"), [Reply::call("Bash", waits), Reply::say("Done.")]);
+    let task = rig.submit().await;
+    let reads_of = |agent: &str, requests: &[Request]| {
+        requests.iter().filter(|request| request.agent_key.contains(agent) && request.only_reads()).count()
+    };
+    rig.model
+        .wait_for("both to be kept alive twice", |requests| {
+            let of_worker = reads_of(&prompt("slow"), requests);
+            (of_worker >= 2 && reads_of(COORDINATE, requests) >= 2).then_some(())
+        })
+        .await;
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    // Each was counted, and what was kept was read.
+    let requests = rig.model.requests();
+    for agent in [prompt("slow"), COORDINATE.to_owned()] {
+        let own: Vec<_> = requests.iter().filter(|request| request.agent_key.contains(&agent)).collect();
+        let last = own.last().expect("it asked").usage().expect("it was answered");
+        assert!(last.cache_read > 0 && !own[own.len() - 1].only_reads(), "{agent}: {last:?}");
+    }
+    let charged: u64 = requests
+        .iter()
+        .filter_map(|request| request.usage())
+        .map(|usage| usage.prompt() + usage.output)
+        .sum();
+    let session = &rig.session(&task).await["session"]["usage"];
+    let figures = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"];
+    let counted: u64 = figures.iter().filter_map(|name| session[name].as_u64()).sum();
+    assert_eq!(counted, charged, "{session}");
+    let helpers = rig.events(&task, "coordinator.helper").await;
+    assert!(helpers.iter().all(|event| event["purpose"] == "keepalive") && helpers.len() >= 2);
 }

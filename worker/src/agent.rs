@@ -279,6 +279,8 @@ impl Agent {
         config.budget = Budget { usd, tokens };
         config.max_tool_concurrency = launch.limits.max_tool_concurrency.max(1);
         config.context_window = launch.spec.model.context_window;
+        config.cache_ttl = launch.spec.model.cache_ttl();
+        config.keepalive = launch.limits.cache_keepalive;
         config.idle_for = self
             .recorder
             .facts()

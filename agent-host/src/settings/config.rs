@@ -119,6 +119,8 @@ pub struct Config {
     /// Tasks that one token may submit in a minute, and at once.
     pub server_tasks_per_minute: u32,
     pub background_grace: Duration,
+    /// Whether the provider's cache is kept alive while an agent waits.
+    pub cache_keepalive: bool,
     pub notification_window: Duration,
     pub cli_notify: Notify,
     pub endpoints: BTreeMap<String, EndpointProfile>,
@@ -247,6 +249,7 @@ impl Config {
             server_idle_exit: duration("server.idle_exit"),
             server_tasks_per_minute: small("server.tasks_per_minute"),
             background_grace: duration("background_grace"),
+            cache_keepalive: flag("cache_keepalive"),
             notification_window: duration("notification_window"),
             cli_notify: text("cli.notify").as_deref().and_then(Notify::parse).unwrap_or_default(),
             explained: explain(given, &endpoints),

@@ -27,12 +27,14 @@ pub struct EndpointProfile {
     /// The largest request the server takes, in bytes.
     pub max_request_bytes: Option<u64>,
     pub first_byte_timeout: Option<Duration>,
+    /// How long its cache holds what was sent.
+    pub cache_ttl: Option<Duration>,
     /// US dollars per million tokens.
     pub price: Option<Price>,
     pub source: Source,
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "api",
     "base_url",
     "key_env",
@@ -42,6 +44,7 @@ const KEYS: [&str; 10] = [
     "context_window",
     "max_request_bytes",
     "first_byte_timeout",
+    "cache_ttl",
     "price",
 ];
 const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
@@ -58,6 +61,7 @@ struct Draft {
     context_window: Option<u64>,
     max_request_bytes: Option<u64>,
     first_byte_timeout: Option<Duration>,
+    cache_ttl: Option<Duration>,
     price: BTreeMap<String, f64>,
     first: Option<Place>,
 }
@@ -88,6 +92,11 @@ impl Draft {
         let count = || match entry.located.value {
             Raw::Integer(number) if number > 0 => Ok(number.unsigned_abs()),
             _ => Err(invalid(entry, &full, "a number above 0")),
+        };
+        let time = || {
+            let expected = "a time such as \"90s\" or \"10m\"";
+            let duration = parse_duration(&text(expected)?).filter(|duration| !duration.is_zero());
+            duration.ok_or_else(|| invalid(entry, &full, expected))
         };
         match (field, rest) {
             ("api", []) => {
@@ -124,11 +133,8 @@ impl Draft {
             ("max_output", []) => self.max_output = Some(count()?),
             ("context_window", []) => self.context_window = Some(count()?),
             ("max_request_bytes", []) => self.max_request_bytes = Some(count()?),
-            ("first_byte_timeout", []) => {
-                let expected = "a time such as \"90s\" or \"10m\"";
-                let duration = parse_duration(&text(expected)?).filter(|duration| !duration.is_zero());
-                self.first_byte_timeout = Some(duration.ok_or_else(|| invalid(entry, &full, expected))?);
-            }
+            ("first_byte_timeout", []) => self.first_byte_timeout = Some(time()?),
+            ("cache_ttl", []) => self.cache_ttl = Some(time()?),
             ("price", [part]) if PRICE_KEYS.contains(&part.as_str()) => {
                 let dollars = match entry.located.value {
                     Raw::Integer(number) => number as f64,
@@ -156,6 +162,7 @@ impl Draft {
             context_window,
             max_request_bytes,
             first_byte_timeout,
+            cache_ttl,
             price,
             first,
         } = self;
@@ -192,6 +199,7 @@ impl Draft {
             context_window,
             max_request_bytes,
             first_byte_timeout,
+            cache_ttl,
             price,
             source,
         })

@@ -71,7 +71,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 33] = [
+pub(crate) const KEYS: [Key; 34] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -103,6 +103,7 @@ pub(crate) const KEYS: [Key; 33] = [
     server("server.idle_exit", up_to(30 * DAY), "\"30m\"", "\"1h\""),
     server("server.tasks_per_minute", number(1, 1_000_000), "120", "600"),
     key("background_grace", up_to(DAY), "\"10m\"", "\"1m\""),
+    key("cache_keepalive", Kind::Bool, "false", "true"),
     key("notification_window", up_to(60), "\"50ms\"", "\"50ms\""),
     key("cli.notify", Kind::Notify, "\"bell\"", "\"osc9\""),
 ];

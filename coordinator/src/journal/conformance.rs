@@ -25,6 +25,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
         max_output: None,
         max_request_bytes: None,
         first_byte_timeout_ms: None,
+        cache_ttl_ms: None,
         price: None,
     };
     SessionSpec {
@@ -43,6 +44,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
             permission_timeout_ms: 600_000,
             background_grace_ms: 600_000,
             max_tool_concurrency: 10,
+            cache_keepalive: false,
             git_lock_wait_ms: 30_000,
             sandbox_auto_allow: true,
             sandbox_required: 0,

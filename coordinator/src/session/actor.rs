@@ -77,6 +77,8 @@ pub(crate) struct Actor {
     keys: KeyRing,
     handle: SessionHandle,
     engine: Option<EngineTask>,
+    /// Keeps the loop's cache alive while its workers run.
+    keepalive: Option<AbortOnDropHandle<()>>,
     connections: HashMap<WorkerId, Connection>,
     run_tasks: HashMap<WorkerId, AbortOnDropHandle<()>>,
     places: HashMap<WorkerId, Place>,
@@ -133,6 +135,7 @@ pub(crate) fn spawn(
         keys,
         handle: handle.clone(),
         engine: None,
+        keepalive: None,
         connections: HashMap::new(),
         run_tasks: HashMap::new(),
         places: HashMap::new(),
@@ -220,7 +223,12 @@ impl Actor {
             Order::Spawn(spawn, reply) => drop(reply.send(self.spawn_worker(spawn).await)),
             // Its calls follow one another: an earlier question was taken back.
             Order::Grant(call, reply) => self.asks = Some((call, reply)),
-            Order::EngineEnded(exit) => self.engine_ended(exit).await,
+            Order::EngineEnded(exit, keepalive) => {
+                self.engine_ended(exit).await;
+                if self.model.workers_live() && !self.blocked {
+                    self.keepalive = keepalive.map(|keepalive| engine::keep_alive(&self.handle, *keepalive));
+                }
+            }
             Order::Hello(hello, reply) => {
                 let welcome = self.hello(hello).await;
                 drop(reply.send(welcome));
@@ -409,6 +417,7 @@ impl Actor {
         }
         self.wake_at = None;
         self.go_on = false;
+        self.keepalive = None;
         if let Some(endpoint) = self.missing_key(&self.model.spec.models.coordinator) {
             self.blocked = true;
             return self.append(vec![self.waits_for_key(&endpoint)]).await;
@@ -448,6 +457,7 @@ impl Actor {
         if (self.model.wakes() || self.go_on) && !self.blocked && !self.interrupted {
             return Ok(());
         }
+        self.keepalive = None;
         let Some(task) = self.model.open_task() else { return Ok(()) };
         let task_id = task.id;
         // A person who interrupted before the loop ever ran leaves it without an end of its own.

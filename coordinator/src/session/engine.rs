@@ -3,8 +3,10 @@
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
+use futures::StreamExt as _;
 use query_engine::{
     Cancel, Counters, Engine, EngineConfig, LoopState, Ports,
+    driver::Keepalive,
     ports::{
         BeforeEnd, Durability, Gate, GateAnswer, Grant, Grants, Inbox, Incoming, NoHooks, Observer,
         PlannedCall, Prefix, StorageError, Surroundings, Tool, ToolContext, Transcript,
@@ -75,6 +77,8 @@ pub(crate) fn start(
     let turns = model.open_task().map_or(0, |task| task.turns);
     config.max_turns = Some(model.spec.coordinator_max_turns.saturating_sub(turns).max(1));
     config.context_window = models.coordinator.context_window;
+    config.cache_ttl = models.coordinator.cache_ttl();
+    config.keepalive = model.spec.worker_limits.cache_keepalive;
     let actor = Arc::new(ActorPort {
         handle: handle.clone(),
         shared: Arc::clone(shared),
@@ -105,18 +109,33 @@ pub(crate) fn start(
             if compact {
                 engine.compact_first();
             }
-            engine.run(&cancel).await.exit
+            let exit = engine.run(&cancel).await.exit;
+            (exit, engine.keepalive())
         }));
         // A panic of the loop is an end too: without it the session would stay active for ever.
-        let exit = running.await.unwrap_or_else(|error| ExitReason::ModelError {
-            error: "internal".to_owned(),
-            message: format!("the loop broke: {error}"),
-            retry_at: None,
+        let (exit, keepalive) = running.await.unwrap_or_else(|error| {
+            let message = format!("the loop broke: {error}");
+            (ExitReason::ModelError { error: "internal".to_owned(), message, retry_at: None }, None)
         });
         // The actor is gone only when the server stops.
-        handle.tell(Order::EngineEnded(exit)).await.ok();
+        handle.tell(Order::EngineEnded(exit, keepalive.map(Box::new))).await.ok();
     });
     Ok((interrupt, AbortOnDropHandle::new(task)))
+}
+
+/// Keeps the coordinator's cache alive while it waits, until this is dropped.
+pub(crate) fn keep_alive(handle: &SessionHandle, keepalive: Keepalive) -> AbortOnDropHandle<()> {
+    let handle = handle.clone();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut reads = keepalive.reads();
+        while let Some(warmed) = reads.next().await {
+            let written = handle.ask(|reply| Order::Transcript(vec![warmed.record()], reply)).await;
+            if !matches!(written, Ok(Ok(()))) {
+                tracing::warn!("what a keepalive used could not be recorded; no more are made");
+                return;
+            }
+        }
+    }))
 }
 
 /// The loop's state from the session's.

@@ -17,6 +17,8 @@ pub(super) struct Decoder {
     /// The block of each output item.
     indexes: BTreeMap<u64, usize>,
     done: Vec<u64>,
+    /// Words of messages that are not done.
+    words: BTreeMap<u64, String>,
     next_index: usize,
     called: bool,
     refusal: Option<String>,
@@ -31,6 +33,7 @@ impl Decoder {
             ids: CallIds::of(&request.messages),
             indexes: BTreeMap::new(),
             done: Vec::new(),
+            words: BTreeMap::new(),
             next_index: 0,
             called: false,
             refusal: None,
@@ -49,7 +52,10 @@ impl Decoder {
         self.next_index += 1;
         self.indexes.insert(place, index);
         let kind = match item["type"].as_str() {
-            Some("message") => BlockKind::Text,
+            Some("message") => {
+                self.words.insert(place, String::new());
+                BlockKind::Text
+            }
             Some("reasoning") => BlockKind::Thinking,
             Some("function_call") => {
                 BlockKind::ToolUse { name: item["name"].as_str().unwrap_or_default().to_owned() }
@@ -63,11 +69,16 @@ impl Decoder {
     fn delta(&mut self, event: &Value, kind: &str, out: &mut VecDeque<StreamEvent>) {
         let text = event["delta"].as_str().unwrap_or_default();
         let place = event["output_index"].as_u64().filter(|place| !self.done.contains(place));
-        let index = place.and_then(|place| self.indexes.get(&place)).copied();
-        let Some(index) = index.filter(|_| !text.is_empty()) else { return };
+        let found = place.and_then(|place| Some((place, *self.indexes.get(&place)?)));
+        let Some((place, index)) = found.filter(|_| !text.is_empty()) else { return };
         self.output_bytes += text.len();
         let delta = match kind {
-            "response.output_text.delta" | "response.refusal.delta" => Delta::Text(text.to_owned()),
+            "response.output_text.delta" | "response.refusal.delta" => {
+                if let Some(words) = self.words.get_mut(&place) {
+                    words.push_str(text);
+                }
+                Delta::Text(text.to_owned())
+            }
             "response.function_call_arguments.delta" => Delta::InputBytes(text.len()),
             _ => Delta::Thinking(text.to_owned()),
         };
@@ -79,6 +90,7 @@ impl Decoder {
             return;
         }
         self.done.push(place);
+        self.words.remove(&place);
         let index = self.open(place, item, out);
         let text = |key: &str| item[key].as_str().unwrap_or_default();
         let block = match item["type"].as_str() {
@@ -117,6 +129,11 @@ impl Decoder {
             if item["status"] != "incomplete" || item["type"] == "message" {
                 self.done(place, item, out);
             }
+        }
+        // Words that nothing repeats at the end are what was streamed.
+        for (place, words) in std::mem::take(&mut self.words) {
+            let item = serde_json::json!({"type": "message", "content": [{"text": words}]});
+            self.done(place, &item, out);
         }
         let usage = usage(&response["usage"])
             .unwrap_or_else(|| decoder::estimate(self.request_bytes, self.output_bytes));

@@ -22,6 +22,7 @@ use crate::{
 mod cache;
 mod compaction;
 mod generated;
+mod keepalive;
 mod loops;
 mod recovery;
 mod resume;

@@ -54,15 +54,15 @@ enum Ended {
 }
 
 /// One response under way.
-struct Turn {
-    model: Arc<dyn Model>,
+pub(super) struct Turn {
+    pub(super) model: Arc<dyn Model>,
     request: u64,
     estimated_tokens: u64,
     /// What the provider's cache held when it left.
     left: Option<Left>,
     /// When the provider last said something: tools may run long after that.
-    heard: Instant,
-    response: Response,
+    pub(super) heard: Instant,
+    pub(super) response: Response,
     executor: Executor,
     /// A call whose arguments may be cut: it waits for what follows it.
     held: Option<ClosedCall>,
@@ -94,7 +94,7 @@ impl Engine {
             Some(Err(error)) => Ended::Broken(error),
             Some(Ok(stream)) => self.stream(&mut turn, stream, cancel).await?,
         };
-        let ended = self.finish_calls(&mut turn, ended, cancel).await?;
+        let ended = self.finish_calls(&request, &mut turn, ended, cancel).await?;
         match ended {
             Ended::Cancelled(during) => self.commit_interrupted(turn, during).await,
             Ended::Repeating => self.commit_repeating(turn).await,
@@ -233,6 +233,7 @@ impl Engine {
     /// Waits for every call of the response, and ends them when cancelled.
     async fn finish_calls(
         &mut self,
+        request: &ModelRequest,
         turn: &mut Turn,
         mut ended: Ended,
         cancel: &Cancel,
@@ -241,6 +242,7 @@ impl Engine {
             release(turn, None);
             turn.executor.cancel_open(INTERRUPTED);
         }
+        let mut reads = self.keeps_turn(request, turn);
         while !turn.executor.is_idle() {
             let cancelled = matches!(ended, Ended::Cancelled(_));
             // News are whole; a cancel is seen once.
@@ -253,6 +255,7 @@ impl Engine {
                     ended = Ended::Cancelled(during);
                 }
                 progress = turn.executor.next() => self.progress(turn, progress).await?,
+                Some(warmed) = reads.next() => self.warmed(turn, warmed).await?,
             }
         }
         Ok(ended)

@@ -7,10 +7,7 @@ use super::RecordedRequest;
 /// Output tokens from 1 to the request's `max_tokens`, by seed, agent and turn: the order in which requests arrive
 /// does not matter.
 pub(super) fn output(seed: u64, request: &RecordedRequest) -> u64 {
-    let most = ["max_tokens", "max_completion_tokens", "max_output_tokens"]
-        .iter()
-        .find_map(|name| request.json[name].as_u64())
-        .unwrap_or(1);
+    let most = request.max_output().unwrap_or(1);
     let mut hash = Sha256::new();
     hash.update(seed.to_le_bytes());
     hash.update(request.agent_key.as_bytes());

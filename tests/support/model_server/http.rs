@@ -91,7 +91,9 @@ async fn model_call(
         let reply = Reply::prompt_too_long(prompt.tokens(), window);
         return fail(&shared, &request, &reply);
     }
-    let Some(mut reply) = shared.answer(&request) else {
+    // There is room for one word, whatever the script has to say.
+    let reads = request.only_reads().then(|| Reply::say(".").stop("max_tokens"));
+    let Some(mut reply) = reads.or_else(|| shared.answer(&request)) else {
         let text = format!("request {}: no rule answers {}", request.id, shown(&request));
         shared.violation(&text);
         return refuse(&shared, &request, 400, &format!("violation: {text}"));

@@ -116,6 +116,17 @@ impl RecordedRequest {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = Some(usage);
     }
 
+    /// The output that is asked for, under any of its names.
+    pub fn max_output(&self) -> Option<u64> {
+        let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+        names.iter().find_map(|name| self.json[name].as_u64())
+    }
+
+    /// Only keeps the cache warm: no conversation goes on from it.
+    pub fn only_reads(&self) -> bool {
+        self.max_output().is_some_and(|most| most <= 1)
+    }
+
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }

@@ -231,6 +231,7 @@ fn endpoint(url: &str) -> ModelEndpoint {
         max_output: None,
         max_request_bytes: None,
         first_byte_timeout_ms: None,
+        cache_ttl_ms: None,
         price: None,
     }
 }
@@ -263,6 +264,7 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
             permission_timeout_ms: 60_000,
             background_grace_ms: 2_000,
             max_tool_concurrency: 10,
+            cache_keepalive: false,
             git_lock_wait_ms: 30_000,
             sandbox_auto_allow: true,
             sandbox_required: 0,
