@@ -183,6 +183,26 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Of a run that left nothing behind.
+    pub fn without_work(exit_reason: ExitReason) -> Self {
+        Self {
+            exit_reason,
+            branch: None,
+            base: String::new(),
+            commits: Vec::new(),
+            files: Vec::new(),
+            dirty: Vec::new(),
+            commands: Vec::new(),
+            commands_after_last_edit: 0,
+            check: CheckResult::None,
+            children_killed: Vec::new(),
+            restarts: 0,
+            foreign_changes: Vec::new(),
+            doubts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
     /// Lines added over all files.
     pub fn insertions(&self) -> u64 {
         self.files.iter().filter_map(|file| file.added).sum()
@@ -368,23 +388,13 @@ mod tests {
             result: result.to_owned(),
             result_from_earlier: false,
             outcome: Some(Box::new(Outcome {
-                exit_reason: ExitReason::Completed,
                 branch: Some("swarm/7c1d09e2/agent-a1b/investigate-auth-bug".to_owned()),
-                base: "0".repeat(40),
                 commits: vec!["1".repeat(40)],
                 files: vec![
                     FileChange { path: "a".to_owned(), added: Some(10), removed: Some(3) },
                     FileChange { path: "b".to_owned(), added: Some(4), removed: Some(0) },
                 ],
-                dirty: vec![],
-                commands: vec![],
-                commands_after_last_edit: 0,
-                check: CheckResult::None,
-                children_killed: vec![],
-                restarts: 0,
-                foreign_changes: vec![],
-                doubts: vec![],
-                notes: vec![],
+                ..Outcome::without_work(ExitReason::Completed)
             })),
             turns: 14,
             usage: Usage { input_tokens: 100, output_tokens: 5, ..Usage::default() },

@@ -398,6 +398,27 @@ pub struct RunEnd {
     pub children_killed: Vec<String>,
 }
 
+impl RunEnd {
+    /// Of a run of which nothing but its end is known.
+    pub fn without_work(exit_reason: ExitReason) -> Self {
+        Self {
+            exit_reason,
+            result: String::new(),
+            result_from_earlier: false,
+            turns: 0,
+            usage: Usage::default(),
+            cost: Cost::default(),
+            duration_ms: 0,
+            commands: Vec::new(),
+            commands_after_last_edit: 0,
+            edited: false,
+            skipped_files: Vec::new(),
+            commit_error: None,
+            children_killed: Vec::new(),
+        }
+    }
+}
+
 /// A record as the journal knows it: without its body.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

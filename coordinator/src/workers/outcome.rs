@@ -184,8 +184,6 @@ pub(crate) fn status_of(exit_reason: &ExitReason, stopped: bool) -> Notification
 
 #[cfg(test)]
 mod tests {
-    use swarm_protocol::{Usage, usage::Cost};
-
     use super::*;
 
     fn command(command: &str, exit_code: i32) -> CommandRun {
@@ -201,19 +199,11 @@ mod tests {
 
     fn end(result: &str, edited: bool, commands: Vec<CommandRun>, after: u32) -> RunEnd {
         RunEnd {
-            exit_reason: ExitReason::Completed,
             result: result.to_owned(),
-            result_from_earlier: false,
-            turns: 3,
-            usage: Usage::default(),
-            cost: Cost::default(),
-            duration_ms: 1,
             commands,
             commands_after_last_edit: after,
             edited,
-            skipped_files: vec![],
-            commit_error: None,
-            children_killed: vec![],
+            ..RunEnd::without_work(ExitReason::Completed)
         }
     }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use swarm_protocol::{
-    ExitReason, RunNumber, Seq, Usage, WorkerId, WorkerStatus,
+    ExitReason, RunNumber, Seq, WorkerId, WorkerStatus,
     event::Event,
     frame::Command,
     notification::{Notification, NotificationKey, NotificationKind, NotificationStatus},
@@ -127,20 +127,14 @@ impl Actor {
     /// The end of a run that left no word of its own.
     pub(super) fn end_without_word(&self, worker_id: &WorkerId, exit_reason: ExitReason) -> RunEnd {
         let run: Option<&RunModel> = self.model.worker(worker_id).and_then(WorkerModel::last_run);
+        let end = RunEnd::without_work(exit_reason);
+        let Some(run) = run else { return end };
         RunEnd {
-            exit_reason,
-            result: String::new(),
-            result_from_earlier: false,
-            turns: run.map_or(0, |run| run.turns),
-            usage: run.map_or_else(Usage::default, |run| run.usage),
-            cost: run.map(|run| run.cost).unwrap_or_default(),
-            duration_ms: run.map_or(0, |run| clock::now().millis_since(run.began_at)),
-            commands: Vec::new(),
-            commands_after_last_edit: 0,
-            edited: false,
-            skipped_files: Vec::new(),
-            commit_error: None,
-            children_killed: Vec::new(),
+            turns: run.turns,
+            usage: run.usage,
+            cost: run.cost,
+            duration_ms: clock::now().millis_since(run.began_at),
+            ..end
         }
     }
 
