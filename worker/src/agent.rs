@@ -124,7 +124,7 @@ async fn run(path: &Path) -> anyhow::Result<i32> {
         let taken = recorder.clone();
         anyhow::Ok(Link::start(config, outbox.clone(), move |id| taken.has_taken(id)))
     };
-    if recorder.facts().has_ended {
+    if recorder.facts().this_run.has_ended {
         // Only the goodbye is missing.
         let (link, _commands) = begin().await?;
         return Ok(goodbye(&link, &recorder, EXIT_RECORDED).await);
@@ -327,7 +327,7 @@ impl Agent {
         let links = links::warning(&launch.spec.worktree, &launch.checkout).await;
         if !facts.has_prompt {
             parts.mailbox.push_first(opening::first_message(launch, parts, links).await);
-        } else if facts.starts <= 1 && launch.restarts == 0 {
+        } else if facts.this_run.starts <= 1 && launch.restarts == 0 {
             if let Some(links) = links {
                 parts.mailbox.push_first(harness(format!("<system-reminder>\n{links}\n</system-reminder>")));
             }
@@ -388,7 +388,7 @@ impl Agent {
                 commit = tree.commit_everything(&message, self.launch.spec.id.as_str()).await;
             }
         }
-        let facts = self.recorder.facts();
+        let facts = self.recorder.facts().this_run;
         let commands = facts.commands(|job| job_ends.get(job).cloned());
         let mut children_killed = std::mem::take(&mut self.killed);
         children_killed.truncate(MAX_NAMED);

@@ -17,19 +17,17 @@ use swarm_protocol::{
 /// Commands kept for the end record.
 pub const MAX_COMMANDS: usize = 200;
 
-/// Sums over one run, and what must be known of all runs.
+/// What must be known of all runs, and the sums of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     run: RunNumber,
-    /// Commands of the server in the whole transcript: never taken twice.
-    pub taken: HashSet<CommandId>,
+    /// The sums of this run: they begin anew with each.
+    pub this_run: RunFacts,
     /// Whether any earlier run left records.
     pub has_earlier_runs: bool,
-    /// How often this run began.
-    pub starts: u32,
-    /// Whether this run has ended.
-    pub has_ended: bool,
-    /// Whether its first message is in the conversation.
+    /// Commands of the server in the whole transcript: never taken twice.
+    pub taken: HashSet<CommandId>,
+    /// Whether the agent's first message is in the conversation.
     pub has_prompt: bool,
     /// The last snapshot of the agent.
     pub last_snapshot: Option<u32>,
@@ -41,6 +39,21 @@ pub struct Facts {
     pub has_requests: bool,
     /// When the model last answered, in any run.
     pub last_answer: Option<Timestamp>,
+    /// Requests for permission that nothing has settled, with their calls.
+    pub open_requests: Vec<(PermissionRequestId, ToolUseId)>,
+    /// Number of the last grant that was asked for, in any run.
+    pub last_grant: u64,
+    /// Messages of persons that are in the conversation.
+    pub messages: HashSet<MessageId>,
+}
+
+/// The sums of one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunFacts {
+    /// How often the run began.
+    pub starts: u32,
+    /// Whether it has ended.
+    pub has_ended: bool,
     /// Turns.
     pub turns: u32,
     /// Use, helpers included.
@@ -57,14 +70,9 @@ pub struct Facts {
     pub commands_after_last_edit: u32,
     /// Whether anything was edited.
     pub edited: bool,
-    /// Requests for permission that nothing has settled, with their calls.
-    pub open_requests: Vec<(PermissionRequestId, ToolUseId)>,
-    /// Number of the last grant that was asked for, in any run.
-    pub last_grant: u64,
-    /// Messages of persons that are in the conversation.
-    pub messages: HashSet<MessageId>,
     /// How long the processes before the last start worked.
     pub earlier_ms: u64,
+    /// First and last record of the present process.
     process: Option<(Timestamp, Timestamp)>,
 }
 
@@ -73,104 +81,42 @@ impl Facts {
     pub fn new(run: RunNumber) -> Self {
         Self {
             run,
-            taken: HashSet::new(),
+            this_run: RunFacts::default(),
             has_earlier_runs: false,
-            starts: 0,
-            has_ended: false,
+            taken: HashSet::new(),
             has_prompt: false,
             last_snapshot: None,
             seen: HashMap::new(),
             todo: Vec::new(),
             has_requests: false,
             last_answer: None,
-            turns: 0,
-            usage: Usage::default(),
-            cost: Cost::default(),
-            result: String::new(),
-            result_from_earlier: false,
-            commands: VecDeque::new(),
-            commands_after_last_edit: 0,
-            edited: false,
             open_requests: Vec::new(),
             last_grant: 0,
             messages: HashSet::new(),
-            earlier_ms: 0,
-            process: None,
         }
     }
 
-    /// These facts for a run that may be a later one: what is known of all runs stays, the sums begin anew.
+    /// These facts for a run that may be a later one: what is known of all runs stays.
     pub fn of_run(self, run: RunNumber) -> Self {
         if run == self.run {
             return self;
         }
-        // Named one by one, so that a new field is not forgotten here.
-        let Self {
-            taken,
-            has_prompt,
-            last_snapshot,
-            seen,
-            todo,
-            has_requests,
-            last_answer,
-            open_requests,
-            last_grant,
-            messages,
-            run: _,
-            has_earlier_runs: _,
-            starts: _,
-            has_ended: _,
-            turns: _,
-            usage: _,
-            cost: _,
-            result: _,
-            result_from_earlier: _,
-            commands: _,
-            commands_after_last_edit: _,
-            edited: _,
-            earlier_ms: _,
-            process: _,
-        } = self;
-        Self {
-            taken,
-            has_earlier_runs: true,
-            has_prompt,
-            last_snapshot,
-            seen,
-            todo,
-            has_requests,
-            last_answer,
-            open_requests,
-            last_grant,
-            messages,
-            ..Self::new(run)
-        }
+        Self { run, this_run: RunFacts::default(), has_earlier_runs: true, ..self }
     }
 
     /// Adds a record.
     pub fn apply(&mut self, record: &Record) {
-        self.of_every_run(&record.body);
-        if let RecordBody::Assistant { .. } = &record.body {
-            self.last_answer = Some(record.timestamp);
-        }
-        if record.run != self.run {
+        self.of_every_run(record);
+        if record.run == self.run {
+            self.this_run.apply(record);
+        } else {
             self.has_earlier_runs = true;
-            return;
         }
-        match (&record.body, &mut self.process) {
-            (RecordBody::RunStarted(_), process) => {
-                if let Some((from, to)) = process.replace((record.timestamp, record.timestamp)) {
-                    self.earlier_ms += to.millis_since(from);
-                }
-            }
-            (_, Some((_, to))) => *to = record.timestamp,
-            (_, None) => {}
-        }
-        self.of_this_run(&record.body);
     }
 
-    fn of_every_run(&mut self, body: &RecordBody) {
-        match body {
+    fn of_every_run(&mut self, record: &Record) {
+        match &record.body {
+            RecordBody::Assistant { .. } => self.last_answer = Some(record.timestamp),
             RecordBody::User { commands, origin, .. } => {
                 self.taken.extend(commands);
                 match origin {
@@ -206,9 +152,20 @@ impl Facts {
             _ => {}
         }
     }
+}
 
-    fn of_this_run(&mut self, body: &RecordBody) {
-        match body {
+impl RunFacts {
+    fn apply(&mut self, record: &Record) {
+        match (&record.body, &mut self.process) {
+            (RecordBody::RunStarted(_), process) => {
+                if let Some((from, to)) = process.replace((record.timestamp, record.timestamp)) {
+                    self.earlier_ms += to.millis_since(from);
+                }
+            }
+            (_, Some((_, to))) => *to = record.timestamp,
+            (_, None) => {}
+        }
+        match &record.body {
             RecordBody::RunStarted(_) => {
                 self.starts += 1;
                 self.has_ended = false;

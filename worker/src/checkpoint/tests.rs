@@ -151,7 +151,7 @@ fn record() -> impl Strategy<Value = RecordBody> {
         1 => Just(RecordBody::ContentReplacement {
             tool_use_id: call_id(1), path: "/r".to_owned(), bytes: 9,
         }),
-        1 => Just(RecordBody::RunEnded(Box::new(run_end()))),
+        1 => Just(RecordBody::RunEnded(Box::new(RunEnd::without_work(ExitReason::Completed)))),
     ]
 }
 
@@ -171,24 +171,6 @@ fn permission(id: u8, call: u8) -> PermissionRequest {
         "timeout_ms": 1,
     }))
     .unwrap()
-}
-
-fn run_end() -> RunEnd {
-    RunEnd {
-        exit_reason: ExitReason::Completed,
-        result: "done".to_owned(),
-        result_from_earlier: false,
-        turns: 1,
-        usage: Usage::default(),
-        cost: Cost::default(),
-        duration_ms: 1,
-        commands: Vec::new(),
-        commands_after_last_edit: 0,
-        edited: false,
-        skipped_files: Vec::new(),
-        commit_error: None,
-        children_killed: Vec::new(),
-    }
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -337,7 +319,7 @@ async fn a_start_reads_nothing_before_the_last_compaction_and_knows_all_of_it() 
         assert!(recorder.has_taken(Seq(command)), "{command} would be obeyed twice");
     }
     assert_eq!(recorder.last().map(|last| last.n), Some(6));
-    assert_eq!((recorder.facts().turns, recorder.facts().has_earlier_runs), (0, true));
+    assert_eq!((recorder.facts().this_run.turns, recorder.facts().has_earlier_runs), (0, true));
 }
 
 #[tokio::test]
@@ -357,5 +339,5 @@ async fn a_start_reads_a_bounded_part_where_nothing_was_compacted() {
     let length = std::fs::metadata(&path).unwrap().len();
     let (recorder, loaded) = recorder(&path, run);
     assert!(length > 2 * LONGEST_TAIL && length - loaded.skipped_bytes <= LONGEST_TAIL);
-    assert_eq!((recorder.facts().starts, recorder.last().map(|last| last.n)), (1, Some(21)));
+    assert_eq!((recorder.facts().this_run.starts, recorder.last().map(|last| last.n)), (1, Some(21)));
 }
