@@ -25,6 +25,8 @@ pub(crate) mod engine;
 pub(crate) mod model;
 pub(crate) mod projection;
 pub(crate) mod prompt;
+#[cfg(test)]
+pub(crate) mod samples;
 pub(crate) mod tools;
 pub(crate) mod verdict;
 pub(crate) mod views;

@@ -113,6 +113,7 @@ mod tests {
     use swarm_protocol::{Seq, record::StopReason};
 
     use super::*;
+    use crate::session::samples;
 
     #[test]
     fn a_request_counts_when_its_turn_is_committed() {
@@ -122,13 +123,7 @@ mod tests {
         let mut seq = 0;
         let mut write = |event| {
             seq += 1;
-            projection.write(&EventLine {
-                seq: Some(Seq(seq)),
-                at: Timestamp::from_millis(1),
-                session_id: Some(SessionId(Uuid::from_u128(7))),
-                position: None,
-                event,
-            });
+            projection.write(&samples::line(Seq(seq), event));
         };
         let request = |request, text: &str| Event::CoordinatorRequest {
             request,

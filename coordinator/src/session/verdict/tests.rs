@@ -1,16 +1,14 @@
 use swarm_protocol::{
-    ExitReason, RunNumber, Seq, SessionId, TaskId, Timestamp, Verdict, WorkerStatus,
-    event::{Event, EventLine},
+    ExitReason, RunNumber, Verdict, WorkerStatus,
+    event::Event,
     frame::Command,
-    launch::{Expects, Isolation, WorkerSpec},
-    notification::{CheckResult, Doubt, Outcome},
+    notification::{Doubt, Outcome},
 };
-use uuid::Uuid;
 
 use super::verdict;
-use crate::{
-    journal::conformance::sample_spec,
-    session::model::{RunModel, SessionModel},
+use crate::session::{
+    model::{RunModel, SessionModel},
+    samples,
 };
 
 #[derive(Clone, Copy)]
@@ -22,73 +20,15 @@ enum End {
     StoppedByCoordinator,
 }
 
-fn outcome(doubts: Vec<Doubt>, exit_reason: ExitReason) -> Outcome {
-    Outcome {
-        exit_reason,
-        branch: None,
-        base: String::new(),
-        commits: vec![],
-        files: vec![],
-        dirty: vec![],
-        commands: vec![],
-        commands_after_last_edit: 0,
-        check: CheckResult::None,
-        children_killed: vec![],
-        restarts: 0,
-        foreign_changes: vec![],
-        doubts,
-        notes: vec![],
-    }
-}
-
-fn model(ends: &[End]) -> (SessionModel, TaskId) {
-    let session_id = SessionId(Uuid::from_u128(7));
-    let task_id = TaskId(Uuid::from_u128(1));
-    let mut seq = 0;
-    let mut line = |event| {
-        seq += 1;
-        EventLine {
-            seq: Some(Seq(seq)),
-            at: Timestamp::from_millis(0),
-            session_id: Some(session_id),
-            position: None,
-            event,
-        }
-    };
-    let mut model =
-        SessionModel::begin(&line(Event::SessionCreated { spec: Box::new(sample_spec()) })).unwrap();
+fn model(ends: &[End]) -> SessionModel {
+    let mut model = samples::session();
     for (n, end) in ends.iter().enumerate() {
-        let id: swarm_protocol::WorkerId = format!("agent-w{n:02}").parse().unwrap();
-        let spec = WorkerSpec {
-            id: id.clone(),
-            name: "w".to_owned(),
-            description: "w".to_owned(),
-            prompt: "p".to_owned(),
-            agent_type: "general-purpose".to_owned(),
-            isolation: Isolation::Worktree,
-            expects: Expects::Changes,
-            model: sample_spec().models.worker,
-            base: String::new(),
-            branch: None,
-            worktree: "/w".into(),
-            port_base: 1,
-            task_id,
-            parent_turn: 1,
-        };
-        let call = format!("t{n}").parse().unwrap();
-        model.apply(&line(Event::WorkerSpawned { spec: Box::new(spec), tool_use_id: call }));
-        let run = RunNumber::FIRST;
-        model.apply(&line(Event::WorkerRun {
-            worker_id: id.clone(),
-            run,
-            reason: String::new(),
-            task_id,
-            restarts: 0,
-        }));
+        let id = samples::spawn(&mut model, &format!("agent-w{n:02}"), &format!("t{n}"));
+        samples::begin_run(&mut model, &id, RunNumber::FIRST);
         if let End::StoppedByPerson | End::StoppedByCoordinator = end {
             let by_person = matches!(end, End::StoppedByPerson);
             let command = Command::Stop { reason: String::new(), by_person };
-            model.apply(&line(Event::WorkerCommand { worker_id: id.clone(), command }));
+            samples::apply(&mut model, Event::WorkerCommand { worker_id: id, command });
         }
         let (status, doubts, exit) = match end {
             End::Clean => (WorkerStatus::Completed, vec![], ExitReason::Completed),
@@ -100,14 +40,13 @@ fn model(ends: &[End]) -> (SessionModel, TaskId) {
         };
         model.workers[n].status = status;
         let run: &mut RunModel = model.workers[n].runs.last_mut().unwrap();
-        run.outcome = Some(outcome(doubts, exit));
+        run.outcome = Some(Outcome { doubts, ..Outcome::without_work(exit) });
     }
-    (model, task_id)
+    model
 }
 
 fn check(ends: &[End], exit: ExitReason, expected: Verdict) {
-    let (model, task_id) = model(ends);
-    let (found, reasons) = verdict(&model, task_id, &exit);
+    let (found, reasons) = verdict(&model(ends), samples::TASK, &exit);
     assert_eq!(found, expected, "{reasons:?}");
     assert_eq!(
         reasons.is_empty(),

@@ -3,9 +3,8 @@
 
 use serde_json::json;
 use swarm_protocol::{
-    Block, ExitReason, MessageId, RunNumber, Seq, SessionId, TaskId, Timestamp, Usage, WorkerId,
-    event::{Event, EventLine},
-    launch::{Expects, Isolation, WorkerSpec},
+    Block, ExitReason, MessageId, RunNumber, Seq, Timestamp, Usage, WorkerId,
+    event::Event,
     message::Message,
     notification::{Notification, NotificationKey, NotificationKind, NotificationStatus},
     record::StopReason,
@@ -14,7 +13,7 @@ use swarm_protocol::{
 use uuid::Uuid;
 
 use super::{Drained, drain, recovered_turn, roster};
-use crate::{journal::conformance::sample_spec, session::model::SessionModel};
+use crate::session::{model::SessionModel, samples};
 
 struct Bench {
     model: SessionModel,
@@ -22,35 +21,15 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let session_id = SessionId(Uuid::from_u128(7));
-        let created = Event::SessionCreated { spec: Box::new(sample_spec()) };
-        let line = line(session_id, 1, created);
-        Self { model: SessionModel::begin(&line).unwrap() }
+        Self { model: samples::session() }
     }
 
     fn apply(&mut self, event: Event) {
-        let next = self.model.seq.0 + 1;
-        self.model.apply(&line(self.model.id, next, event));
+        samples::apply(&mut self.model, event);
     }
 
     fn spawn(&mut self, id: &str, call: &str) {
-        let spec = WorkerSpec {
-            id: id.parse().unwrap(),
-            name: format!("work of {id}"),
-            description: "do it".to_owned(),
-            prompt: "p".to_owned(),
-            agent_type: "general-purpose".to_owned(),
-            isolation: Isolation::Worktree,
-            expects: Expects::Changes,
-            model: sample_spec().models.worker,
-            base: "1".repeat(40),
-            branch: Some(format!("swarm/x/{id}/do-it")),
-            worktree: "/w".into(),
-            port_base: 41_000,
-            task_id: TaskId(Uuid::from_u128(1)),
-            parent_turn: 1,
-        };
-        self.apply(Event::WorkerSpawned { spec: Box::new(spec), tool_use_id: call.parse().unwrap() });
+        samples::spawn(&mut self.model, id, call);
     }
 
     fn ends(&mut self, id: &str, n: u32) {
@@ -125,16 +104,6 @@ impl Bench {
             .flat_map(|message| message.content.iter())
             .filter(|block| block.as_text().is_some_and(|text| text.contains(needle)))
             .count()
-    }
-}
-
-fn line(session_id: SessionId, seq: u64, event: Event) -> EventLine {
-    EventLine {
-        seq: Some(Seq(seq)),
-        at: Timestamp::from_millis(seq.cast_signed()),
-        session_id: Some(session_id),
-        position: Some(seq),
-        event,
     }
 }
 
@@ -279,7 +248,7 @@ fn case_44_the_roster_goes_out_when_it_differs_and_not_otherwise() {
     assert!(first.contains("agent-q8r | work of agent-q8r | pending"), "{first}");
     bench.apply(Event::MessageQueued {
         message_id: MessageId(Uuid::from_u128(3)),
-        task_id: TaskId(Uuid::from_u128(1)),
+        task_id: samples::TASK,
         text: "go".to_owned(),
     });
     bench.request(1);

@@ -5,16 +5,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use swarm_protocol::{
-    RunNumber, Seq, SessionId, TaskId, Timestamp, WorkerId,
-    event::{Event, EventLine},
-    frame::Command,
-    launch::{Expects, Isolation, WorkerSpec},
-};
-use uuid::Uuid;
+use swarm_protocol::{RunNumber, Seq, WorkerId, event::Event, frame::Command};
 
 use super::{Unread, unread};
-use crate::{journal::conformance::sample_spec, session::model::SessionModel};
+use crate::session::{model::SessionModel, samples};
 
 /// What may happen next, in any order.
 #[derive(Clone, Copy, Debug)]
@@ -46,59 +40,20 @@ struct Race {
 
 impl Race {
     fn new() -> Self {
-        let session_id = SessionId(Uuid::from_u128(7));
-        let line = EventLine {
-            seq: Some(Seq(1)),
-            at: Timestamp::from_millis(1),
-            session_id: Some(session_id),
-            position: Some(1),
-            event: Event::SessionCreated { spec: Box::new(sample_spec()) },
-        };
-        let id: WorkerId = "agent-a1b".parse().unwrap();
-        let model = SessionModel::begin(&line).unwrap();
-        let mut race = Self { model, id: id.clone(), fates: BTreeMap::new(), ended: false };
-        let spec = WorkerSpec {
-            id,
-            name: "racer".to_owned(),
-            description: "race".to_owned(),
-            prompt: "p".to_owned(),
-            agent_type: "general-purpose".to_owned(),
-            isolation: Isolation::Worktree,
-            expects: Expects::Changes,
-            model: sample_spec().models.worker,
-            base: "1".repeat(40),
-            branch: None,
-            worktree: "/w".into(),
-            port_base: 41_000,
-            task_id: TaskId(Uuid::from_u128(1)),
-            parent_turn: 1,
-        };
-        race.apply(Event::WorkerSpawned { spec: Box::new(spec), tool_use_id: "call".parse().unwrap() });
+        let mut model = samples::session();
+        let id = samples::spawn(&mut model, "agent-a1b", "call");
+        let mut race = Self { model, id, fates: BTreeMap::new(), ended: false };
         race.begin(RunNumber::FIRST);
         race
     }
 
     fn apply(&mut self, event: Event) -> Seq {
-        let seq = Seq(self.model.seq.0 + 1);
-        self.model.apply(&EventLine {
-            seq: Some(seq),
-            at: Timestamp::from_millis(seq.0.cast_signed()),
-            session_id: Some(self.model.id),
-            position: Some(seq.0),
-            event,
-        });
-        seq
+        samples::apply(&mut self.model, event)
     }
 
     fn begin(&mut self, run: RunNumber) {
         self.ended = false;
-        self.apply(Event::WorkerRun {
-            worker_id: self.id.clone(),
-            run,
-            reason: "test".to_owned(),
-            task_id: TaskId(Uuid::from_u128(1)),
-            restarts: 0,
-        });
+        samples::begin_run(&mut self.model, &self.id, run);
     }
 
     fn settle(&mut self, command: Seq, accepted: bool) {
