@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use worktree_manager::{BranchName, Manager, MergeOutcome, MergeProof, MergeRequest, Strategy, Worktree};
+use worktree_manager::{BranchName, Manager, MergeOutcome, MergeProof, Strategy, Worktree};
 
-use crate::support::{Bench, finish, spec, write};
+use crate::support::{Bench, finish, into_main, spec, write};
 
 /// A person with a staged change, one that is not, an untracked and an ignored file; a worker that began there
 /// and made two commits.
@@ -26,15 +26,6 @@ async fn carried(bench: &Bench, manager: &Manager) -> Worktree {
     worktree
 }
 
-fn request(worktree: &Worktree, strategy: Strategy) -> MergeRequest {
-    MergeRequest {
-        branch: worktree.branch.clone(),
-        into: BranchName::parse("main").unwrap(),
-        strategy,
-        message: None,
-    }
-}
-
 #[tokio::test]
 async fn case_15_a_merge_leaves_the_carried_changes_where_they_are_in_every_form() {
     let subjects = [
@@ -50,7 +41,7 @@ async fn case_15_a_merge_leaves_the_carried_changes_where_they_are_in_every_form
         let main = BranchName::parse("main").unwrap();
         let before = bench.git(["status", "--porcelain"]);
         assert_eq!(manager.is_merged(&worktree.branch, &main).await.unwrap(), None);
-        let merged = manager.merge(&request(&worktree, strategy), None).await.unwrap();
+        let merged = manager.merge(&into_main(&worktree, strategy), None).await.unwrap();
         assert!(matches!(merged, MergeOutcome::Merged { .. }), "{strategy:?}: {merged:?}");
         // The work is there, the person's changes are neither in the branch nor lost.
         assert_eq!((bench.read("a.txt"), bench.read("c.txt")), ("one\n2\nthree\n".into(), "see\n".into()));
@@ -68,7 +59,7 @@ async fn case_15_a_merge_leaves_the_carried_changes_where_they_are_in_every_form
             Some(MergeProof::TreeEquality),
             "{strategy:?}"
         );
-        let again = manager.merge(&request(&worktree, strategy), None).await.unwrap();
+        let again = manager.merge(&into_main(&worktree, strategy), None).await.unwrap();
         assert!(matches!(again, MergeOutcome::AlreadyMerged { .. }), "{strategy:?}: {again:?}");
         bench.fsck();
     }
@@ -83,12 +74,12 @@ async fn case_15_work_on_a_carried_file_merges_once_the_person_has_committed_it(
     let worktree = manager.create(&spec("agent-a", &base)).await.unwrap().worktree;
     write(&worktree.path, "a.txt", "one\ntwo and a half\nthree\nfour\n");
     finish(&manager, &worktree, "on top").await;
-    let held = manager.merge(&request(&worktree, Strategy::FastForwardOrMerge), None).await.unwrap();
+    let held = manager.merge(&into_main(&worktree, Strategy::FastForwardOrMerge), None).await.unwrap();
     let MergeOutcome::Refused { files, .. } = held else { panic!("{held:?}") };
     assert_eq!(files[0].to_string(), "a.txt");
     assert_eq!(bench.read("a.txt"), "one\ntwo and a half\nthree\n");
     bench.git(["commit", "-qam", "by the person"]);
-    let merged = manager.merge(&request(&worktree, Strategy::FastForwardOrMerge), None).await.unwrap();
+    let merged = manager.merge(&into_main(&worktree, Strategy::FastForwardOrMerge), None).await.unwrap();
     assert!(matches!(merged, MergeOutcome::Merged { .. }), "{merged:?}");
     assert_eq!(bench.read("a.txt"), "one\ntwo and a half\nthree\nfour\n");
     assert_eq!(bench.git(["status", "--porcelain"]), "");

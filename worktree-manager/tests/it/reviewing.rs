@@ -3,11 +3,11 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use worktree_manager::{
-    BranchName, CheckOutcome, LandingRefusal, LineRange, Manager, MergeOutcome, MergeProof, MergeRequest,
-    Operation, Strategy, Worktree,
+    BranchName, CheckOutcome, LandingRefusal, LineRange, Manager, MergeOutcome, MergeProof, Operation,
+    Strategy, Worktree,
 };
 
-use crate::support::{Bench, ENV, agent, create, finish, git, raw_git, write};
+use crate::support::{Bench, ENV, agent, create, finish, git, into_main, raw_git, write};
 
 async fn work(bench: &Bench, manager: &Manager, name: &str, files: &[(&str, &str)]) -> Worktree {
     let worktree = create(bench, manager, name).await.worktree;
@@ -16,15 +16,6 @@ async fn work(bench: &Bench, manager: &Manager, name: &str, files: &[(&str, &str
     }
     finish(manager, &worktree, &format!("work of {name}")).await;
     worktree
-}
-
-fn into_main(worktree: &Worktree, strategy: Strategy) -> MergeRequest {
-    MergeRequest {
-        branch: worktree.branch.clone(),
-        into: BranchName::parse("main").unwrap(),
-        strategy,
-        message: None,
-    }
 }
 
 #[tokio::test]

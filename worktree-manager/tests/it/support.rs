@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use worktree_manager::{
-    AgentId, BranchPrefix, CommitId, CreateSpec, Created, GitConfig, LockPatience, Manager, OwnWorktree,
-    Repository, SessionTag, Worktree, silent,
+    AgentId, BranchName, BranchPrefix, CommitId, CreateSpec, Created, GitConfig, LockPatience, Manager,
+    MergeRequest, OwnWorktree, Repository, SessionTag, Strategy, Worktree, silent,
 };
 
 pub(crate) const ENV: [(&str, &str); 5] = [
@@ -123,6 +123,15 @@ pub(crate) fn spec(name: &str, base: &CommitId) -> CreateSpec {
 
 pub(crate) async fn create(bench: &Bench, manager: &Manager, name: &str) -> Created {
     manager.create(&spec(name, &bench.rev("HEAD"))).await.unwrap()
+}
+
+pub(crate) fn into_main(worktree: &Worktree, strategy: Strategy) -> MergeRequest {
+    MergeRequest {
+        branch: worktree.branch.clone(),
+        into: BranchName::parse("main").unwrap(),
+        strategy,
+        message: None,
+    }
 }
 
 pub(crate) async fn own(manager: &Manager, worktree: &Worktree) -> OwnWorktree {
