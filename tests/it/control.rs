@@ -92,30 +92,38 @@ async fn a_worktree_that_was_removed_is_made_again_at_the_same_path_and_the_work
     assert!(told[0].outcome().contains("no_change") && !told[1].outcome().contains("no_change"), "{told:#?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worktree_with_work_that_somebody_removed_is_made_again_from_its_branch() {
-    let rig = Rig::new().await;
+/// A worker whose first run left a file `notes.txt` of this content; in its second it makes one call.
+async fn noted(rig: &Rig, content: &str, second: (&'static str, Value)) -> (Task, Value) {
     rig.coordinator(Reply::call("Agent", agent("alpha")));
     rig.model.agent(
         &prompt("alpha"),
-        [
-            call(write("notes.txt", "kept\n")),
-            Reply::say("Written."),
-            call(("Read", json!({"file_path": "notes.txt"}))),
-            Reply::say("It is there."),
-        ],
+        [call(write("notes.txt", content)), Reply::say("Written."), call(second), Reply::say("Looked.")],
     );
     let task = rig.submit().await;
     rig.done(&task).await;
     let worker = rig.worker(&task, "alpha").await;
+    (task, worker)
+}
+
+/// A person's message begins the second run: what its one call answered, and the worker after it.
+async fn second_run(rig: &Rig, task: &Task, worker: &Value) -> (String, Value) {
+    rig.api().post(&format!("/workers/{}/messages", id_of(worker)), &json!({"text": "Look again."})).await;
+    let request = rig.model.wait_for_request(&prompt("alpha"), 3).await;
+    let answer = request.last_tool_results()[0].1.to_owned();
+    let worker = rig
+        .worker_is(task, "alpha", "run 2 completed", |w| w["run"] == 2 && w["status"] == "completed")
+        .await;
+    (answer, worker)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worktree_with_work_that_somebody_removed_is_made_again_from_its_branch() {
+    let rig = Rig::new().await;
+    let (task, worker) = noted(&rig, "kept\n", ("Read", json!({"file_path": "notes.txt"}))).await;
     let path = path_of(&worker);
     rig.repo.git(&["worktree", "remove", "-f", "-f", &path.to_string_lossy()]);
-    rig.api().post(&format!("/workers/{}/messages", id_of(&worker)), &json!({"text": "Is it there?"})).await;
-    let request = rig.model.wait_for_request(&prompt("alpha"), 3).await;
-    assert!(request.last_tool_results()[0].1.contains("kept"), "{:?}", request.last_tool_results());
-    let worker = rig
-        .worker_is(&task, "alpha", "run 2 completed", |w| w["run"] == 2 && w["status"] == "completed")
-        .await;
+    let (answer, worker) = second_run(&rig, &task, &worker).await;
+    assert!(answer.contains("kept"), "{answer}");
     assert_eq!(path_of(&worker), path);
     assert_eq!(rig.at(&worker, "notes.txt").as_deref(), Some("kept\n"));
 }
@@ -123,29 +131,12 @@ async fn a_worktree_with_work_that_somebody_removed_is_made_again_from_its_branc
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worktree_that_somebody_moved_is_found_again() {
     let rig = Rig::new().await;
-    rig.coordinator(Reply::call("Agent", agent("alpha")));
-    rig.model.agent(
-        &prompt("alpha"),
-        [
-            call(write("notes.txt", "kept\n")),
-            Reply::say("Written."),
-            call(bash("pwd; cat notes.txt; echo more >> notes.txt")),
-            Reply::say("It is there."),
-        ],
-    );
-    let task = rig.submit().await;
-    rig.done(&task).await;
-    let worker = rig.worker(&task, "alpha").await;
+    let (task, worker) = noted(&rig, "kept\n", bash("pwd; cat notes.txt; echo more >> notes.txt")).await;
     let (path, other) = (path_of(&worker), rig.home.path().join("elsewhere"));
     rig.repo.git(&["worktree", "move", "-f", "-f", &path.to_string_lossy(), &other.to_string_lossy()]);
     std::fs::write(other.join("mine.txt"), "a person's\n").expect("it is there");
-    rig.api().post(&format!("/workers/{}/messages", id_of(&worker)), &json!({"text": "Is it there?"})).await;
-    let request = rig.model.wait_for_request(&prompt("alpha"), 3).await;
-    let answer = request.last_tool_results()[0].1;
+    let (answer, worker) = second_run(&rig, &task, &worker).await;
     assert!(answer.contains("kept"), "{answer}");
-    let worker = rig
-        .worker_is(&task, "alpha", "run 2 completed", |w| w["run"] == 2 && w["status"] == "completed")
-        .await;
     assert_eq!(rig.at(&worker, "notes.txt").as_deref(), Some("kept\nmore\n"));
     assert_eq!(rig.at(&worker, "mine.txt").as_deref(), Some("a person's\n"));
     assert_eq!(rig.repo.worktrees(), [path_of(&worker)]);
@@ -159,27 +150,11 @@ async fn a_worktree_that_somebody_moved_is_found_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_changed_between_two_runs_is_to_be_read_again() {
     let rig = Rig::new().await;
-    rig.coordinator(Reply::call("Agent", agent("alpha")));
-    let edit = |old: &str| json!({"file_path": "notes.txt", "old_string": old, "new_string": "mine\n"});
-    rig.model.agent(
-        &prompt("alpha"),
-        [
-            call(write("notes.txt", "one\n")),
-            Reply::say("Written."),
-            call(("Edit", edit("theirs\n"))),
-            Reply::say("Somebody was here."),
-        ],
-    );
-    let task = rig.submit().await;
-    rig.done(&task).await;
-    let worker = rig.worker(&task, "alpha").await;
+    let edit = json!({"file_path": "notes.txt", "old_string": "theirs\n", "new_string": "mine\n"});
+    let (task, worker) = noted(&rig, "one\n", ("Edit", edit)).await;
     std::fs::write(path_of(&worker).join("notes.txt"), "theirs\n").expect("the worktree is there");
-    rig.api().post(&format!("/workers/{}/messages", id_of(&worker)), &json!({"text": "Change it."})).await;
-    let request = rig.model.wait_for_request(&prompt("alpha"), 3).await;
-    let answer = request.last_tool_results()[0].1;
+    let (answer, worker) = second_run(&rig, &task, &worker).await;
     assert!(answer.contains("was changed on disk since you read it"), "{answer}");
-    rig.worker_is(&task, "alpha", "run 2 completed", |w| w["run"] == 2 && w["status"] == "completed").await;
-    let worker = rig.worker(&task, "alpha").await;
     assert_eq!(rig.at(&worker, "notes.txt").as_deref(), Some("theirs\n"));
 }
 
