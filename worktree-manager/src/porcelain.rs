@@ -1,6 +1,9 @@
 //! Parsers of what git prints, on bytes and with NUL between entries. Pure: no process, no file.
 
+use std::ffi::OsString;
 use std::ops::Range;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -37,6 +40,14 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 
 fn entries(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|b| *b == 0).filter(|e| !e.is_empty())
+}
+
+/// One path printed by git, with the line end git adds taken off.
+pub(crate) fn one_path(mut bytes: Vec<u8>) -> PathBuf {
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    }
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 /// `git status --porcelain=v2 -z --no-renames`.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::git::{Access, Git, GitConfig, GitError, Place, one_path};
+use crate::git::{Access, Git, GitConfig, GitError, Place};
 use crate::name::{BranchName, NameError};
-use crate::porcelain::{ConfigEntry, StatusEntry};
+use crate::porcelain::{self, ConfigEntry, StatusEntry};
 use crate::tree::{Drivers, Submodules, Tree};
 use crate::types::{CommitId, printable};
 
@@ -225,13 +225,13 @@ impl Repository {
         if out.code != Some(0) && out.stderr.contains("not a git repository") {
             return Err(OpenError::NotARepository { path: path.to_owned() });
         }
-        let git_dir = one_path(out.success()?);
-        let common_dir = one_path(ask("--git-common-dir").ok().await?);
+        let git_dir = porcelain::one_path(out.success()?);
+        let common_dir = porcelain::one_path(ask("--git-common-dir").ok().await?);
         let bare = ask("--is-inside-work-tree").run().await?;
         if bare.code != Some(0) || !bare.stdout.starts_with(b"true") {
             return Err(Unsupported::Bare { path: git_dir }.into());
         }
-        let root = one_path(ask("--show-toplevel").ok().await?);
+        let root = porcelain::one_path(ask("--show-toplevel").ok().await?);
         let tree = Tree {
             git: git.clone(),
             git_dir: git_dir.clone(),
