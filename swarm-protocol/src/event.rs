@@ -6,87 +6,29 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use crate::{
     api::WorkerView,
     frame::{Command, Live},
-    ids::{CommandId, MessageId, PermissionRequestId, RunNumber, Seq, SessionId, TaskId, WorkerId},
-    launch::{AgentLimits, Models, WorkerSpec},
+    ids::{CommandId, MessageId, PermissionRequestId, RunNumber, Seq, TaskId, WorkerId},
+    launch::WorkerSpec,
     message::{Block, Message},
     notification::{Notification, NotificationKey},
     permission::{PermissionDecision, PermissionMode, PermissionRequest, Rule},
     process::ProcessIdentity,
     record::{CompactBoundary, GrantRequest, RecordHead, RunEnd, RunStarted, StopReason},
     status::{ExitReason, SessionState, Verdict, WaitingFor, WorkerStatus},
-    time::Timestamp,
     usage::{Caps, Cost, Usage},
 };
 
+mod line;
+mod session_spec;
+
+pub use line::{EventLine, EventLineError};
+pub use session_spec::SessionSpec;
+
 /// Version of the event schema. Within it keys are only added.
 pub const EVENT_VERSION: u32 = 1;
-
-/// How a session was opened: everything its coordinator and workers are made from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SessionSpec {
-    /// The repository: the checkout the task was submitted from.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub repo: PathBuf,
-    /// `<name>-<hash>` of the repository: a directory name.
-    pub repo_key: String,
-    /// The full commit id workers start from.
-    pub base: String,
-    /// What the base was called: a branch, or the id itself.
-    pub base_name: String,
-    /// The branch checked out at submit: where merges go unless told otherwise. None when HEAD was detached.
-    pub target_branch: Option<String>,
-    /// First words of the first prompt.
-    pub title: String,
-    /// The models.
-    pub models: Models,
-    /// The mode workers start in.
-    pub permission_mode: PermissionMode,
-    /// Workers at once.
-    pub max_workers: u32,
-    /// Turns of the coordinator for one task.
-    pub coordinator_max_turns: u32,
-    /// Bounds of workers.
-    pub worker_limits: AgentLimits,
-    /// How often a worker's run is started again after its process died.
-    pub worker_restarts: u32,
-    /// The window in which a burst of notifications is drained together, in milliseconds.
-    pub notification_window_ms: u64,
-    /// The project's set-up command (trusted).
-    pub setup: Option<String>,
-    /// The project's check command (trusted).
-    pub check: Option<String>,
-    /// Start of branch names.
-    pub branch_prefix: String,
-    /// Where worktrees are made, when configured.
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
-    pub worktree_root: Option<PathBuf>,
-    /// Rules of all levels.
-    pub rules: Vec<Rule>,
-    /// Append to the agents' system prompt.
-    pub system_prompt: Option<String>,
-    /// Each worker gets a tmux window.
-    pub tmux: bool,
-    /// The filtered environment for commands.
-    pub environment: std::collections::BTreeMap<String, String>,
-    /// The user's home.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub home: PathBuf,
-    /// What of the repository is not trusted and was ignored, one sentence each.
-    pub untrusted: Vec<String>,
-    /// What the session may spend, workers included.
-    #[serde(default)]
-    pub budget: Caps,
-    /// SHA-256 in hex of the coordinator's system prompt and tools, kept under `$SWARM_HOME/prompts/`: a
-    /// resume sends the same bytes.
-    #[serde(default)]
-    pub prefix_sha256: String,
-}
 
 /// A request of the coordinator that carries entries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -602,119 +544,5 @@ impl Event {
             | Self::NotificationCommitted { .. }
             | Self::PermissionWithdrawn { .. } => None,
         }
-    }
-}
-
-/// An event with its envelope.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EventLine {
-    /// Position in the session's journal; none for live events.
-    pub seq: Option<Seq>,
-    /// When.
-    pub at: Timestamp,
-    /// In which session; none for errors before there is one.
-    pub session_id: Option<SessionId>,
-    /// Position among all sessions of the server; none for live events.
-    pub position: Option<u64>,
-    /// What.
-    pub event: Event,
-}
-
-/// Why a line is no event.
-#[derive(Debug, thiserror::Error)]
-pub enum EventLineError {
-    /// Not JSON, or fields of a wrong shape.
-    #[error("a line that is no event")]
-    Malformed(#[from] serde_json::Error),
-    /// Of a later schema.
-    #[error("an event of version {0}, newer than this build")]
-    Version(u64),
-}
-
-impl EventLine {
-    /// The flat JSON object.
-    pub fn to_json(&self) -> Result<Value, serde_json::Error> {
-        let Self { seq, at, session_id, position, event } = self;
-        let mut line = Map::new();
-        line.insert("v".to_owned(), EVENT_VERSION.into());
-        line.insert("seq".to_owned(), serde_json::to_value(seq)?);
-        line.insert("at".to_owned(), serde_json::to_value(at)?);
-        line.insert("session_id".to_owned(), serde_json::to_value(session_id)?);
-        if let Some(position) = position {
-            line.insert("position".to_owned(), (*position).into());
-        }
-        if let Value::Object(fields) = serde_json::to_value(event)? {
-            line.extend(fields);
-        }
-        Ok(Value::Object(line))
-    }
-
-    /// Back from the flat JSON object. An unknown kind is `None`: readers skip it.
-    pub fn from_json(line: Value) -> Result<Option<Self>, EventLineError> {
-        #[derive(Deserialize)]
-        struct Envelope {
-            v: u64,
-            seq: Option<Seq>,
-            at: Timestamp,
-            session_id: Option<SessionId>,
-            #[serde(default)]
-            position: Option<u64>,
-            kind: String,
-        }
-        let envelope: Envelope = serde_json::from_value(line.clone())?;
-        if envelope.v > u64::from(EVENT_VERSION) {
-            return Err(EventLineError::Version(envelope.v));
-        }
-        match serde_json::from_value::<Event>(line) {
-            Ok(event) => Ok(Some(Self {
-                seq: envelope.seq,
-                at: envelope.at,
-                session_id: envelope.session_id,
-                position: envelope.position,
-                event,
-            })),
-            Err(error) if error.to_string().contains(&format!("unknown variant `{}`", envelope.kind)) => {
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_flat_and_comes_back() {
-        let line = EventLine {
-            seq: Some(Seq(412)),
-            at: Timestamp::from_millis(1_796_060_683_031),
-            session_id: Some("01a22d8c-a610-7b1d-9a44-52f07c1d09e2".parse().unwrap()),
-            position: Some(9),
-            event: Event::SessionState {
-                state: SessionState::Active,
-                waiting_for: None,
-                reason: "a task".to_owned(),
-            },
-        };
-        let json = line.to_json().unwrap();
-        assert_eq!(
-            json.to_string(),
-            "{\"v\":1,\"seq\":412,\"at\":\"2026-11-30T17:44:43.031Z\",\
-             \"session_id\":\"01a22d8c-a610-7b1d-9a44-52f07c1d09e2\",\"position\":9,\
-             \"kind\":\"session.state\",\"state\":\"active\",\"reason\":\"a task\"}"
-        );
-        assert_eq!(EventLine::from_json(json).unwrap(), Some(line));
-    }
-
-    #[test]
-    fn unknown_kinds_are_skipped_and_newer_versions_refused() {
-        let unknown =
-            serde_json::json!({"v":1,"seq":1,"at":"2026-11-30T17:44:43.031Z","session_id":null,"kind":"x.y"});
-        assert_eq!(EventLine::from_json(unknown).unwrap(), None);
-        let newer =
-            serde_json::json!({"v":2,"seq":1,"at":"2026-11-30T17:44:43.031Z","session_id":null,"kind":"x.y"});
-        assert!(matches!(EventLine::from_json(newer), Err(EventLineError::Version(2))));
     }
 }
