@@ -375,13 +375,7 @@ impl Repository {
 
     /// The commit a ref points to, `None` when there is no such ref.
     pub(crate) async fn ref_target(&self, full: &str) -> Result<Option<CommitId>, ReadError> {
-        let full = full.to_owned();
-        self.libgit("a ref", move |repo| match repo.refname_to_id(&full) {
-            Ok(oid) => Ok(Some(oid.into())),
-            Err(error) if error.code() == git2::ErrorCode::NotFound => Ok(None),
-            Err(error) => Err(error),
-        })
-        .await
+        crate::own::ref_target(&self.inner.common_dir, full).await
     }
 
     /// The commit of a branch.
