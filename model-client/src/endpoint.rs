@@ -115,7 +115,10 @@ pub fn resolve_endpoint(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<ResolvedEndpoint, EndpointError> {
     if name == "demo" {
-        return Ok(ResolvedEndpoint { endpoint: plain("demo", "", ApiKind::Demo, ""), key: None });
+        return Ok(ResolvedEndpoint {
+            endpoint: ModelEndpoint::plain("demo", "", ApiKind::Demo, ""),
+            key: None,
+        });
     }
     let (provider, model) = name
         .split_once('/')
@@ -157,7 +160,7 @@ fn anthropic(
     let base_url = set(environment, "ANTHROPIC_BASE_URL").unwrap_or_else(|| ANTHROPIC_URL.to_owned());
     // People copy bases with `/v1` from other providers' pages; ours has none.
     let base_url = base_url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
-    let mut endpoint = plain("anthropic", model, ApiKind::Anthropic, &base_url);
+    let mut endpoint = ModelEndpoint::plain("anthropic", model, ApiKind::Anthropic, &base_url);
     if let Some(lines) = set(environment, "ANTHROPIC_CUSTOM_HEADERS") {
         for line in lines.lines().filter(|line| !line.trim().is_empty()) {
             let (header, value) = line.split_once(':').ok_or_else(|| EndpointError::BadVariable {
@@ -194,7 +197,7 @@ fn openai(
     let official = is_official_openai(base_url);
     // OpenAI's newer models refuse tools with reasoning on chat completions; compatible servers know nothing else.
     let api = if official { ApiKind::Responses } else { ApiKind::Chat };
-    let endpoint = plain("openai", model, api, base_url);
+    let endpoint = ModelEndpoint::plain("openai", model, api, base_url);
     let variable = "OPENAI_API_KEY";
     match set(environment, variable) {
         Some(_) => Ok(ResolvedEndpoint { endpoint, key: Some(KeySource { variable: variable.to_owned() }) }),
@@ -270,30 +273,13 @@ fn set(environment: &dyn Fn(&str) -> Option<String>, variable: &str) -> Option<S
     environment(variable).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-fn plain(provider: &str, model: &str, api: ApiKind, base_url: &str) -> ModelEndpoint {
-    ModelEndpoint {
-        provider: provider.to_owned(),
-        model: model.to_owned(),
-        api,
-        base_url: base_url.to_owned(),
-        bearer: false,
-        headers: BTreeMap::new(),
-        context_window: None,
-        max_output: None,
-        max_request_bytes: None,
-        first_byte_timeout_ms: None,
-        cache_ttl_ms: None,
-        price: None,
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
 
     /// An endpoint of nothing but defaults.
     pub(crate) fn endpoint(api: ApiKind, model: &str, base_url: &str) -> ModelEndpoint {
-        plain("test", model, api, base_url)
+        ModelEndpoint::plain("test", model, api, base_url)
     }
 }
 

@@ -74,6 +74,24 @@ impl ModelEndpoint {
         self.cache_ttl_ms.map_or(CACHE_TTL, Duration::from_millis)
     }
 
+    /// One of which nothing is configured but where it is and how it is spoken to.
+    pub fn plain(provider: &str, model: &str, api: ApiKind, base_url: &str) -> Self {
+        Self {
+            provider: provider.to_owned(),
+            model: model.to_owned(),
+            api,
+            base_url: base_url.to_owned(),
+            bearer: false,
+            headers: BTreeMap::new(),
+            context_window: None,
+            max_output: None,
+            max_request_bytes: None,
+            first_byte_timeout_ms: None,
+            cache_ttl_ms: None,
+            price: None,
+        }
+    }
+
     /// `provider/model`; the provider alone when it has one model only, which then has no name.
     pub fn display_name(&self) -> String {
         if self.model.is_empty() {

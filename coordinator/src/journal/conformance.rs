@@ -14,20 +14,7 @@ use uuid::Uuid;
 use super::{AppendError, Journal};
 
 pub(crate) fn sample_spec() -> SessionSpec {
-    let endpoint = ModelEndpoint {
-        provider: "demo".to_owned(),
-        model: "demo".to_owned(),
-        api: ApiKind::Demo,
-        base_url: String::new(),
-        bearer: false,
-        headers: Default::default(),
-        context_window: None,
-        max_output: None,
-        max_request_bytes: None,
-        first_byte_timeout_ms: None,
-        cache_ttl_ms: None,
-        price: None,
-    };
+    let endpoint = ModelEndpoint::plain("demo", "demo", ApiKind::Demo, "");
     SessionSpec {
         repo: PathBuf::from("/home/me/shop"),
         repo_key: "shop-4e1b".to_owned(),

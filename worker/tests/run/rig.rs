@@ -220,20 +220,8 @@ impl Running {
 }
 
 fn endpoint(url: &str) -> ModelEndpoint {
-    ModelEndpoint {
-        provider: "anthropic".to_owned(),
-        model: "scripted".to_owned(),
-        api: ApiKind::Anthropic,
-        base_url: url.to_owned(),
-        bearer: false,
-        headers: BTreeMap::new(),
-        context_window: Some(200_000),
-        max_output: None,
-        max_request_bytes: None,
-        first_byte_timeout_ms: None,
-        cache_ttl_ms: None,
-        price: None,
-    }
+    let plain = ModelEndpoint::plain("anthropic", "scripted", ApiKind::Anthropic, url);
+    ModelEndpoint { context_window: Some(200_000), ..plain }
 }
 
 fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_dir: PathBuf) -> WorkerLaunch {
