@@ -5,6 +5,7 @@ mod accumulator;
 mod chat;
 mod chat_request;
 mod chat_stream;
+mod learned;
 mod responses;
 mod responses_request;
 mod responses_stream;

@@ -3,8 +3,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
+use query_engine::ports::ToolSpec;
+use serde_json::{Map, Value};
 use swarm_protocol::Message;
+
+/// Tools in one order, whatever the order they are given in: a prefix has to stay a prefix.
+pub(crate) fn tools_by_name(tools: &[ToolSpec]) -> impl Iterator<Item = &ToolSpec> {
+    let mut sorted: Vec<&ToolSpec> = tools.iter().collect();
+    sorted.sort_by(|left, right| left.name.cmp(&right.name));
+    sorted.into_iter()
+}
 
 /// Keeps one conversation. `K` is all that the written form depends on beside the message itself.
 #[derive(Debug)]
@@ -27,9 +35,34 @@ impl<K> Default for Written<K> {
 }
 
 impl<K: PartialEq + Clone> Written<K> {
+    /// A request's body, whose last field is a list, with the messages after what stands in the list; as
+    /// [`Self::append`] writes them.
+    pub(crate) fn complete(
+        &self,
+        body: &Map<String, Value>,
+        key: &K,
+        messages: &[Arc<Message>],
+        special: &[usize],
+        write: impl Fn(usize, &Message, bool) -> Vec<Value>,
+    ) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec(body).expect("a JSON value with string keys is always written");
+        bytes.truncate(bytes.len() - b"]}".len());
+        let has_more = bytes.last() != Some(&b'[');
+        if has_more {
+            bytes.push(b',');
+        }
+        let start = bytes.len();
+        self.append(&mut bytes, key, messages, special, write);
+        if has_more && bytes.len() == start {
+            bytes.pop();
+        }
+        bytes.extend_from_slice(b"]}");
+        bytes
+    }
+
     /// Appends the messages to `out`: JSON values with commas between them. `write(index, message, special)`
     /// gives the values of one; those in `special` (ascending indices) are written each time and not kept.
-    pub(crate) fn append(
+    fn append(
         &self,
         out: &mut Vec<u8>,
         key: &K,

@@ -10,7 +10,7 @@ use swarm_protocol::{Block, Message, ResultBlock, Role};
 use crate::{
     call_id::{plain_id, plain_name},
     images, tool_input,
-    written::Written,
+    written::{Written, tools_by_name},
 };
 
 /// What is the same in every request to an endpoint.
@@ -53,9 +53,6 @@ pub(crate) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shap
         body.insert("system".to_owned(), Value::Array(system));
     }
     body.insert("messages".to_owned(), Value::Array(Vec::new()));
-    let mut bytes = serde_json::to_vec(&body).expect("a JSON value with string keys is always written");
-    // Between the brackets of the empty list, which is the last field.
-    bytes.truncate(bytes.len() - b"]}".len());
     let mut marked: Vec<usize> = request
         .breakpoints
         .iter()
@@ -66,16 +63,12 @@ pub(crate) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shap
         .collect();
     marked.sort_unstable();
     marked.dedup();
-    written.append(&mut bytes, shape, &request.messages, &marked, |_, message, marked| {
+    written.complete(&body, shape, &request.messages, &marked, |_, message, marked| {
         vec![self::message(shape, message, marked)]
-    });
-    bytes.extend_from_slice(b"]}");
-    bytes
+    })
 }
 
 fn tools(shape: &Shape, tools: &[ToolSpec]) -> Vec<Value> {
-    let mut sorted: Vec<&ToolSpec> = tools.iter().collect();
-    sorted.sort_by(|left, right| left.name.cmp(&right.name));
     let value = |tool: &ToolSpec| {
         let mut value = json!({
             "name": tool.name,
@@ -87,7 +80,7 @@ fn tools(shape: &Shape, tools: &[ToolSpec]) -> Vec<Value> {
         }
         value
     };
-    sorted.into_iter().map(value).collect()
+    tools_by_name(tools).map(value).collect()
 }
 
 fn message(shape: &Shape, message: &Message, marked: bool) -> Value {

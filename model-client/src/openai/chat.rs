@@ -1,7 +1,5 @@
 //! The client for chat completions. Servers differ in what they accept; what one refused is remembered.
 
-use std::sync::{Mutex, PoisonError};
-
 use async_trait::async_trait;
 use query_engine::ports::{Model, ModelError, ModelInfo, ModelRequest, ModelStream};
 use swarm_protocol::{Usage, launch::ModelEndpoint, usage::Cost};
@@ -9,6 +7,7 @@ use swarm_protocol::{Usage, launch::ModelEndpoint, usage::Cost};
 use super::{
     chat_request::{self, Shape},
     chat_stream::{Decoder, names_field},
+    learned::Learned,
 };
 use crate::{
     ConnectError, ConnectOptions, HttpClient, decoder,
@@ -25,7 +24,7 @@ pub(crate) struct Chat {
     endpoint: ModelEndpoint,
     target: Target,
     /// What this server accepts, as far as it has said.
-    shape: Mutex<Shape>,
+    shape: Learned<Shape>,
     written: Written<Shape>,
 }
 
@@ -50,15 +49,12 @@ impl Chat {
             replay_reasoning: options.replay_reasoning.unwrap_or_else(|| wants_reasoning(endpoint)),
             opaque: format!("chat:{}", endpoint.provider),
         };
-        Ok(Self { endpoint: endpoint.clone(), target, shape: Mutex::new(shape), written: Written::default() })
-    }
-
-    fn shape(&self) -> Shape {
-        self.shape.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn remember(&self, shape: &Shape) {
-        *self.shape.lock().unwrap_or_else(PoisonError::into_inner) = shape.clone();
+        Ok(Self {
+            endpoint: endpoint.clone(),
+            target,
+            shape: Learned::new(shape),
+            written: Written::default(),
+        })
     }
 }
 
@@ -101,25 +97,15 @@ impl Model for Chat {
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        let mut shape = self.shape();
-        // A refusal of a field's name costs nothing and is repaired at once; there are few fields.
-        for _ in 0..4 {
+        let send = |shape: Shape| async move {
             let body = chat_request::body(&shape, request, &self.written);
             let decoder = Decoder::new(request, body.len(), &shape.opaque);
             // Some servers' parsers hold a call's arguments back until they are whole.
             let watchdog = Watchdog::start(Timeouts::new(self.endpoint.first_byte_timeout_ms, true));
-            match self.target.post(body, &watchdog).await {
-                Ok(bytes) => {
-                    self.remember(&shape);
-                    return Ok(decoder::drive(bytes, decoder, watchdog));
-                }
-                Err(error) => match repair(&shape, &error) {
-                    Some(repaired) => shape = repaired,
-                    None => return Err(error),
-                },
-            }
-        }
-        Err(crate::error::malformed("the server refuses one spelling of the request after another"))
+            let bytes = self.target.post(body, &watchdog).await?;
+            Ok(decoder::drive(bytes, decoder, watchdog))
+        };
+        self.shape.send(self.shape.shape(), send, repair).await
     }
 
     fn cost(&self, model: &str, usage: &Usage) -> Cost {
@@ -127,7 +113,7 @@ impl Model for Chat {
     }
 
     fn request_bytes(&self, request: &ModelRequest) -> usize {
-        chat_request::body(&self.shape(), request, &self.written).len()
+        chat_request::body(&self.shape.shape(), request, &self.written).len()
     }
 }
 

@@ -5,7 +5,11 @@ use serde_json::{Map, Value, json};
 use swarm_protocol::{Block, Message, Role};
 
 use super::{image_url, result_images, result_text};
-use crate::{call_id::plain_name, tool_input, written::Written};
+use crate::{
+    call_id::plain_name,
+    tool_input,
+    written::{Written, tools_by_name},
+};
 
 /// What servers differ in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +37,8 @@ pub(super) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shap
     if shape.stream_usage {
         body.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
-    let mut tools: Vec<&ToolSpec> = request.prefix.tools.iter().collect();
-    tools.sort_by(|left, right| left.name.cmp(&right.name));
-    if !tools.is_empty() {
-        let tools: Vec<Value> = tools.into_iter().map(tool).collect();
+    if !request.prefix.tools.is_empty() {
+        let tools: Vec<Value> = tools_by_name(&request.prefix.tools).map(tool).collect();
         body.insert("tools".to_owned(), Value::Array(tools));
         body.insert("tool_choice".to_owned(), json!("auto"));
     }
@@ -45,28 +47,15 @@ pub(super) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shap
         let role = if shape.developer_role { "developer" } else { "system" };
         messages.push(json!({"role": role, "content": request.prefix.system.join("\n\n")}));
     }
-    let has_system = !messages.is_empty();
     body.insert("messages".to_owned(), Value::Array(messages));
-    let mut bytes = serde_json::to_vec(&body).expect("a JSON value with string keys is always written");
-    // Before the bracket of the list, which is the last field.
-    bytes.truncate(bytes.len() - b"]}".len());
-    if has_system {
-        bytes.push(b',');
-    }
-    let start = bytes.len();
-    written.append(&mut bytes, shape, &request.messages, &[], |_, message, _| {
+    written.complete(&body, shape, &request.messages, &[], |_, message, _| {
         let mut values = Vec::new();
         match message.role {
             Role::User => user(message, &mut values),
             Role::Assistant => values.push(assistant(shape, message)),
         }
         values
-    });
-    if has_system && bytes.len() == start {
-        bytes.pop();
-    }
-    bytes.extend_from_slice(b"]}");
-    bytes
+    })
 }
 
 fn tool(tool: &ToolSpec) -> Value {

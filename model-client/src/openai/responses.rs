@@ -1,13 +1,12 @@
 //! The client for OpenAI's Responses API.
 
-use std::sync::{Mutex, PoisonError};
-
 use async_trait::async_trait;
 use query_engine::ports::{Model, ModelError, ModelInfo, ModelRequest, ModelStream};
 use swarm_protocol::{Usage, launch::ModelEndpoint, usage::Cost};
 
 use super::{
     chat_stream::names_field,
+    learned::Learned,
     responses_request::{self, Shape},
     responses_stream::Decoder,
 };
@@ -26,7 +25,7 @@ pub(crate) struct Responses {
     endpoint: ModelEndpoint,
     target: Target,
     /// What this model and account accept, as far as they have said.
-    shape: Mutex<Shape>,
+    shape: Learned<Shape>,
     written: Written<Shape>,
 }
 
@@ -44,15 +43,12 @@ impl Responses {
         let name = models::bare_name(&endpoint.model);
         let reasons = !["gpt-4", "gpt-3", "chatgpt-"].iter().any(|line| name.starts_with(line));
         let shape = Shape { model: endpoint.model.clone(), reasons, summaries: true, stale_before: 0 };
-        Ok(Self { endpoint: endpoint.clone(), target, shape: Mutex::new(shape), written: Written::default() })
-    }
-
-    fn shape(&self) -> Shape {
-        self.shape.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn remember(&self, shape: &Shape) {
-        *self.shape.lock().unwrap_or_else(PoisonError::into_inner) = shape.clone();
+        Ok(Self {
+            endpoint: endpoint.clone(),
+            target,
+            shape: Learned::new(shape),
+            written: Written::default(),
+        })
     }
 }
 
@@ -80,25 +76,17 @@ impl Model for Responses {
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        let mut shape = self.shape();
+        let mut shape = self.shape.shape();
         // After a compaction the conversation is shorter than what was found stale.
         shape.stale_before = shape.stale_before.min(request.messages.len());
-        for _ in 0..4 {
+        let send = |shape: Shape| async move {
             let body = responses_request::body(&shape, request, &self.written);
             let decoder = Decoder::new(request, body.len());
             let watchdog = Watchdog::start(Timeouts::new(self.endpoint.first_byte_timeout_ms, false));
-            match self.target.post(body, &watchdog).await {
-                Ok(bytes) => {
-                    self.remember(&shape);
-                    return Ok(decoder::drive(bytes, decoder, watchdog));
-                }
-                Err(error) => match repair(&shape, &error, request) {
-                    Some(repaired) => shape = repaired,
-                    None => return Err(error),
-                },
-            }
-        }
-        Err(crate::error::malformed("the provider refuses one spelling of the request after another"))
+            let bytes = self.target.post(body, &watchdog).await?;
+            Ok(decoder::drive(bytes, decoder, watchdog))
+        };
+        self.shape.send(shape, send, |shape, error| repair(shape, error, request)).await
     }
 
     fn cost(&self, model: &str, usage: &Usage) -> Cost {
@@ -106,7 +94,7 @@ impl Model for Responses {
     }
 
     fn request_bytes(&self, request: &ModelRequest) -> usize {
-        responses_request::body(&self.shape(), request, &self.written).len()
+        responses_request::body(&self.shape.shape(), request, &self.written).len()
     }
 }
 

@@ -5,7 +5,11 @@ use serde_json::{Map, Value, json};
 use swarm_protocol::{Block, Message, Role};
 
 use super::{image_url, result_images, result_text};
-use crate::{call_id::plain_name, tool_input, written::Written};
+use crate::{
+    call_id::plain_name,
+    tool_input,
+    written::{Written, tools_by_name},
+};
 
 /// The provider of blocks that only OpenAI understands.
 pub(super) const OPAQUE: &str = "openai";
@@ -35,10 +39,8 @@ pub(super) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shap
             body.insert("reasoning".to_owned(), json!({"summary": "auto"}));
         }
     }
-    let mut tools: Vec<&ToolSpec> = request.prefix.tools.iter().collect();
-    tools.sort_by(|left, right| left.name.cmp(&right.name));
-    if !tools.is_empty() {
-        let tools: Vec<Value> = tools.into_iter().map(tool).collect();
+    if !request.prefix.tools.is_empty() {
+        let tools: Vec<Value> = tools_by_name(&request.prefix.tools).map(tool).collect();
         body.insert("tools".to_owned(), Value::Array(tools));
         body.insert("tool_choice".to_owned(), json!("auto"));
         body.insert("parallel_tool_calls".to_owned(), json!(true));
@@ -47,19 +49,14 @@ pub(super) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shap
         body.insert("instructions".to_owned(), json!(request.prefix.system.join("\n\n")));
     }
     body.insert("input".to_owned(), Value::Array(Vec::new()));
-    let mut bytes = serde_json::to_vec(&body).expect("a JSON value with string keys is always written");
-    // Between the brackets of the empty list, which is the last field.
-    bytes.truncate(bytes.len() - b"]}".len());
-    written.append(&mut bytes, shape, &request.messages, &[], |index, message, _| {
+    written.complete(&body, shape, &request.messages, &[], |index, message, _| {
         let mut values = Vec::new();
         match message.role {
             Role::User => user(message, &mut values),
             Role::Assistant => assistant(message, index >= shape.stale_before, &mut values),
         }
         values
-    });
-    bytes.extend_from_slice(b"]}");
-    bytes
+    })
 }
 
 /// Schemas go out as they are; without `strict: false` the provider would rewrite them.
