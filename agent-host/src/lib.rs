@@ -8,6 +8,7 @@ mod bash;
 mod dangerous;
 mod memory;
 mod paths;
+mod prefix;
 mod prompt;
 mod replacement;
 mod rules;
@@ -25,6 +26,7 @@ pub use memory::{
     MemoryPlaces, SkippedBecause, memory_reminder,
 };
 pub use paths::DiskPaths;
+pub use prefix::{keep_prefix, load_prefix};
 pub use prompt::{
     EXPLORE_PROMPT, EnvironmentInfo, GitState, MAX_GIT_STATUS_CHARS, PLAN_PROMPT, SystemPromptParts,
     ToolText, WORKER_PROMPT, first_message, git_state, system_prompt,
@@ -37,6 +39,6 @@ pub use rules::{
 pub use settings::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, Config, ConfigError,
     ConfigInputs, ConfigProblem, ConfigReadError, EndpointProfile, ExplainedValue, Flag, IgnoredSetting,
-    Notify, Place as TextPlace, RememberError, RulePlace, Source, TomlText, remember,
+    Notify, Place as TextPlace, RememberError, RulePlace, Source, TomlText, remember, replace_file,
 };
 pub use trust::{RepositoryWants, Trust, TrustError, revoke_trust};

@@ -24,6 +24,7 @@ pub use remember::{RememberError, RulePlace, remember};
 pub use toml_file::TomlText;
 
 pub(crate) use config::gated_lines;
+pub use file::replace as replace_file;
 pub(crate) use file::{locked_update, read_bounded};
 
 #[cfg(test)]

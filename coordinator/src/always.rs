@@ -26,7 +26,7 @@ pub(crate) async fn write_rule(shared: &Shared, model: &SessionModel, rule: &str
     let written = tokio::task::spawn_blocking(move || remember(&place, RuleBehavior::Allow, &rule)).await;
     match written {
         Ok(Ok(())) => Ok(shown),
-        Ok(Err(error)) => Err(crate::session::actor::error_chain(&error)),
+        Ok(Err(error)) => Err(swarm_protocol::error_chain(&error)),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -8,6 +8,8 @@ use swarm_protocol::{
     notification::Doubt,
 };
 
+use crate::ordinal::ordinal;
+
 /// Silence longer than this is worth a look.
 const QUIET_MS: u64 = 5 * 60 * 1000;
 
@@ -100,17 +102,6 @@ fn changes_of(worker: &WorkerView) -> String {
     format!("{} {files} +{} \u{2212}{}", worker.files_changed, worker.insertions, worker.deletions)
 }
 
-fn ordinal(n: u32) -> String {
-    let end = match (n % 10, n % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{n}{end}")
-}
-
 /// The row of a worker.
 pub(crate) fn worker_row(
     worker: WorkerView,
@@ -169,18 +160,4 @@ pub(crate) fn sort(rows: &mut [OverviewRow]) {
         };
         (group, since.unwrap_or(0))
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_in_the_queue() {
-        for (n, expected) in
-            [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (22, "22nd"), (113, "113th")]
-        {
-            assert_eq!(ordinal(n), expected);
-        }
-    }
 }

@@ -9,6 +9,7 @@ use swarm_protocol::{
         ConflictFile, DiffView, DiscardView, GcBody, GcView, MergeBody, MergeStrategy, MergeView,
         RestoreBody, RestoreView, SnapshotView,
     },
+    error_chain,
     event::Event,
     frame::Command,
     launch::Isolation,
@@ -24,7 +25,6 @@ use crate::{
     server::Shared,
     session::{
         Order, OrderError, SessionHandle,
-        actor::error_chain,
         model::{SessionModel, WorkerModel},
     },
 };

@@ -250,7 +250,7 @@ impl Shared {
         let key = self.key_for(endpoint, keys);
         model_client::connect(endpoint, key.as_deref(), &self.http).map_err(|error| match error {
             ConnectError::NoKey { endpoint } => StartError::NoKey { endpoint },
-            other => StartError::Other(crate::session::actor::error_chain(&other)),
+            other => StartError::Other(swarm_protocol::error_chain(&other)),
         })
     }
 }

@@ -10,7 +10,10 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream::BoxStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use query_engine::ports::{ModelError, ModelErrorKind};
-use swarm_protocol::launch::{ApiKind, ModelEndpoint};
+use swarm_protocol::{
+    error_chain,
+    launch::{ApiKind, ModelEndpoint},
+};
 
 use crate::{ConnectError, error, watchdog::Watchdog};
 
@@ -48,17 +51,17 @@ impl HttpClient {
         // A second installation fails, and that is fine: the first one stands.
         drop(rustls::crypto::ring::default_provider().install_default());
         let local = builder().no_proxy().tls_certs_only([]).build();
-        let local = local.map_err(|error| ConnectError::Tls { problem: chain(&error) })?;
+        let local = local.map_err(|error| ConnectError::Tls { problem: error_chain(&error) })?;
         Ok(Self { local, remote: Arc::default(), local_tls: Arc::default() })
     }
 
     fn for_url(&self, url: &reqwest::Url) -> Result<reqwest::Client, ConnectError> {
         let client = match (is_local(url), url.scheme()) {
             (true, "http") => return Ok(self.local.clone()),
-            (true, _) => {
-                self.local_tls.get_or_init(|| builder().no_proxy().build().map_err(|error| chain(&error)))
-            }
-            (false, _) => self.remote.get_or_init(|| builder().build().map_err(|error| chain(&error))),
+            (true, _) => self
+                .local_tls
+                .get_or_init(|| builder().no_proxy().build().map_err(|error| error_chain(&error))),
+            (false, _) => self.remote.get_or_init(|| builder().build().map_err(|error| error_chain(&error))),
         };
         client.clone().map_err(|problem| ConnectError::Tls { problem })
     }
@@ -173,7 +176,7 @@ impl Target {
         // When the time is up, the request is dropped and its connection closed.
         let response = match tokio::time::timeout_at(watchdog.first_byte_deadline(), request).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(error::connection(&chain(&error.without_url()))),
+            Ok(Err(error)) => return Err(error::connection(&error_chain(&error.without_url()))),
             Err(_) => {
                 return Err(ModelError {
                     kind: ModelErrorKind::Stalled { watchdog: "first byte" },
@@ -185,7 +188,8 @@ impl Target {
         };
         let status = response.status().as_u16();
         let headers = response.headers().clone();
-        let bytes = response.bytes_stream().map(|chunk| chunk.map_err(|error| chain(&error.without_url())));
+        let bytes =
+            response.bytes_stream().map(|chunk| chunk.map_err(|error| error_chain(&error.without_url())));
         if status != 200 {
             let body = read_start(bytes).await;
             return Err(error::refused(status, &headers, &body, jiff::Timestamp::now()));
@@ -247,21 +251,6 @@ async fn read_start(bytes: impl Stream<Item = Result<Bytes, String>>) -> Vec<u8>
     // Out of time: what came is what is told.
     let _ = tokio::time::timeout(ERROR_BODY_TIME, read).await;
     body
-}
-
-/// An error with its causes: the cause is what tells a refused connection from a bad certificate.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod codec;
+mod error;
 pub mod event;
 pub mod frame;
 pub mod ids;
@@ -19,6 +20,7 @@ pub mod status;
 pub mod time;
 pub mod usage;
 
+pub use error::error_chain;
 pub use ids::{
     CommandId, MessageId, PermissionRequestId, RunNumber, Seq, SessionId, TaskId, ToolUseId, WorkerId,
 };

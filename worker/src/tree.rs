@@ -1,7 +1,7 @@
 //! The worker's own worktree, shared by tools, turns and the end of the run. One thing at a time: git's
 //! index is one, and the branch follows HEAD in order.
 
-use swarm_protocol::launch::WorkerLaunch;
+use swarm_protocol::{error_chain, launch::WorkerLaunch};
 use tokio::sync::Mutex;
 use worktree_manager::{
     Advance, AgentId, Assignment, BranchName, CommitId, CommitOutcome, CommitRequest, GitConfig, Identity,
@@ -68,7 +68,7 @@ impl Tree {
             Ok(Advance::Moved { kept: Some(number), .. }) => {
                 Some(format!("commits that HEAD no longer contains were kept as snapshot {number}"))
             }
-            Err(error) => Some(format!("the branch did not follow HEAD: {}", chain(&error))),
+            Err(error) => Some(format!("the branch did not follow HEAD: {}", error_chain(&error))),
         }
     }
 
@@ -78,7 +78,7 @@ impl Tree {
     /// As a sentence.
     pub async fn snapshot_if_changed(&self) -> Result<Option<Snapshot>, String> {
         let mut held = self.0.lock().await;
-        let state = held.tree.state().await.map_err(|error| chain(&error))?;
+        let state = held.tree.state().await.map_err(|error| error_chain(&error))?;
         if state.is_unchanged() {
             return Ok(None);
         }
@@ -93,14 +93,14 @@ impl Tree {
         if held.kept.as_ref() == Some(&looks) {
             return Ok(None);
         }
-        let snapshot = held.tree.snapshot().await.map_err(|error| chain(&error))?;
+        let snapshot = held.tree.snapshot().await.map_err(|error| error_chain(&error))?;
         held.kept = Some(looks);
         Ok(Some(snapshot))
     }
 
     /// HEAD and what is not committed, as `git status --short` says it.
     pub async fn status(&self) -> Result<(CommitId, String), String> {
-        let state = self.0.lock().await.tree.state().await.map_err(|error| chain(&error))?;
+        let state = self.0.lock().await.tree.state().await.map_err(|error| error_chain(&error))?;
         let lines: Vec<String> =
             state.dirty.iter().take(200).map(|entry| format!("M {}", entry.path)).collect();
         Ok((state.head, lines.join("\n")))
@@ -111,7 +111,7 @@ impl Tree {
     /// # Errors
     /// As a sentence.
     pub async fn restore(&self, number: u32) -> Result<Snapshot, String> {
-        self.0.lock().await.tree.restore_snapshot(number).await.map_err(|error| chain(&error))
+        self.0.lock().await.tree.restore_snapshot(number).await.map_err(|error| error_chain(&error))
     }
 
     /// Commits everything that is not ignored and moves the branch.
@@ -130,27 +130,12 @@ impl Tree {
                     "an unfinished {operation:?} was left as it is, and the tree kept as snapshot {snapshot}"
                 ));
             }
-            Err(error) => end.error = Some(chain(&error)),
+            Err(error) => end.error = Some(error_chain(&error)),
         }
         if let Err(error) = tree.advance_branch().await {
-            let problem = format!("the branch did not follow HEAD: {}", chain(&error));
+            let problem = format!("the branch did not follow HEAD: {}", error_chain(&error));
             end.error = Some(end.error.map_or(problem.clone(), |first| format!("{first}; {problem}")));
         }
         end
     }
-}
-
-/// An error with its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

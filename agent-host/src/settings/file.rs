@@ -57,7 +57,11 @@ fn lock_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn replace(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+/// Replaces a file: readers see the old content or the new one, whole, also after a crash.
+///
+/// # Errors
+/// What the system says.
+pub fn replace(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let mut file =
         tempfile::Builder::new().prefix(".swarm-").permissions(permissions(mode)).tempfile_in(directory)?;

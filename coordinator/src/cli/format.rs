@@ -106,18 +106,6 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// `12m` of a position: `1st`, `2nd`, `3rd`, `4th`.
-pub(crate) fn ordinal(number: u32) -> String {
-    let ending = match (number % 10, number % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{number}{ending}")
-}
-
 /// The first digits of a commit id.
 pub(crate) fn commit(id: &str) -> &str {
     id.get(..7).unwrap_or(id)
@@ -177,6 +165,5 @@ mod tests {
         assert_eq!(size(0), "0 B");
         assert_eq!(count(1, "file"), "1 file");
         assert_eq!(count(0, "file"), "0 files");
-        assert_eq!([1, 2, 3, 4, 11, 22].map(ordinal), ["1st", "2nd", "3rd", "4th", "11th", "22nd"]);
     }
 }

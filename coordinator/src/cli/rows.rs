@@ -11,6 +11,7 @@ use super::{
     state::WorkerRow,
     text::{cut, left, right, visible, width},
 };
+use crate::ordinal::ordinal;
 
 /// Cells of the columns that never change: ` 33k`, ` $0.21`, ` 2m31s`.
 const TOKENS: usize = 5;
@@ -176,9 +177,8 @@ pub(crate) fn live(
     asks: Option<&str>,
     now: Timestamp,
 ) -> String {
-    let class = Class::of(worker);
-    let doing = doing(worker, asks, now);
-    columns.line(look, look.glyphs.live(class, now.as_millis()), class.style(), worker, &doing, now)
+    let glyph = look.glyphs.live(Class::of(worker), now.as_millis());
+    row(columns, look, glyph, worker, asks, now)
 }
 
 /// A row that stands still.
@@ -189,9 +189,19 @@ pub(crate) fn still(
     asks: Option<&str>,
     now: Timestamp,
 ) -> String {
-    let class = Class::of(worker);
+    row(columns, look, look.glyphs.still(Class::of(worker)), worker, asks, now)
+}
+
+fn row(
+    columns: &Columns,
+    look: Look<'_>,
+    glyph: &str,
+    worker: &WorkerRow,
+    asks: Option<&str>,
+    now: Timestamp,
+) -> String {
     let doing = doing(worker, asks, now);
-    columns.line(look, look.glyphs.still(class), class.style(), worker, &doing, now)
+    columns.line(look, glyph, Class::of(worker).style(), worker, &doing, now)
 }
 
 /// The row of an ended worker at the end of a run: files, lines, turns.
@@ -251,7 +261,7 @@ pub(crate) fn doing(worker: &WorkerRow, asks: Option<&str>, now: Timestamp) -> S
     let cause = visible(&worker.cause);
     match worker.status {
         WorkerStatus::Pending => match worker.position {
-            Some(position) => format!("queued, {} in line", format::ordinal(position)),
+            Some(position) => format!("queued, {} in line", ordinal(position)),
             None => "queued".to_owned(),
         },
         WorkerStatus::Starting => match visible(&worker.activity) {

@@ -6,13 +6,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use model_client::EndpointError;
-use swarm_protocol::api::Problem;
+use swarm_protocol::{api::Problem, error_chain};
 use worktree_manager::{BaseError, OpenError};
 
 use crate::{
     journal::{AppendError, StorageFault},
     review::ReviewError,
-    session::{OrderError, actor::error_chain},
+    session::OrderError,
     submit::SubmitError,
 };
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use query_engine::ports::{Grant, PlannedCall};
 use swarm_protocol::{
-    ExitReason, PermissionRequestId, Seq, SessionId, SessionState, WorkerId, WorkerStatus,
+    ExitReason, PermissionRequestId, Seq, SessionId, SessionState, WorkerId, WorkerStatus, error_chain,
     event::{Event, EventLine, SentEntry},
     frame::ToWorker,
 };
@@ -573,19 +573,4 @@ impl Actor {
 /// A moment that does not come.
 fn far_away() -> Instant {
     Instant::now() + Duration::from_secs(86_400)
-}
-
-/// An error with its causes, on one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

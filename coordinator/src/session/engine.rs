@@ -27,7 +27,7 @@ use swarm_protocol::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{KeyRing, Order, SessionHandle, model::SessionModel, prompt, tools};
-use crate::{clock, journal::Journal as _, opening, prefix_store, server::Shared};
+use crate::{clock, journal::Journal as _, opening, server::Shared};
 
 /// Why the loop cannot begin.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub(crate) fn start(
         needs_prices: model.spec.budget.usd.is_some() || model.spec.worker_limits.budget.usd.is_some(),
     };
     let tools = tools::tools(desk);
-    let prefix = match prefix_store::load(&shared.home.prompts(), &model.spec.prefix_sha256) {
+    let prefix = match agent_host::load_prefix(&shared.home.prompts(), &model.spec.prefix_sha256) {
         Some(prefix) => prefix,
         None => new_prefix(&model.spec),
     };

@@ -8,13 +8,13 @@ use query_engine::ports::{Tool, ToolContext, ToolOutput, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use swarm_protocol::{
-    WorkerId,
+    WorkerId, error_chain,
     launch::{Expects, Isolation, ModelEndpoint},
     record::{ToolEffect, head_of},
 };
 use worktree_manager::Repository;
 
-use super::{Order, SessionHandle, SpawnOrder, WorkerMessage, actor, prompt};
+use super::{Order, SessionHandle, SpawnOrder, WorkerMessage, prompt};
 
 /// The agent types a coordinator may ask for; `worker` means the first.
 pub(crate) const AGENT_TYPES: [&str; 3] = ["general-purpose", "Explore", "Plan"];
@@ -229,13 +229,10 @@ impl Agent {
     }
 
     async fn resolve_base(&self, base: &str) -> Result<String, String> {
-        let repository = Repository::open(&self.0.repo)
-            .await
-            .map_err(|error| format!("base: {}", actor::error_chain(&error)))?;
-        let resolved = repository
-            .resolve_base(base)
-            .await
-            .map_err(|error| format!("base: {}", actor::error_chain(&error)))?;
+        let repository =
+            Repository::open(&self.0.repo).await.map_err(|error| format!("base: {}", error_chain(&error)))?;
+        let resolved =
+            repository.resolve_base(base).await.map_err(|error| format!("base: {}", error_chain(&error)))?;
         Ok(resolved.commit.to_string())
     }
 }

@@ -1,11 +1,10 @@
 //! `--carry`: workers start from a snapshot of what is uncommitted where the person stands. Index, files and
 //! stashes there stay as they are.
 
-use swarm_protocol::api::CreateTask;
+use swarm_protocol::{api::CreateTask, error_chain};
 use worktree_manager::{ChangeKind, CommitId, Facts, Repository, SnapshotError, StatusEntry};
 
 use super::SubmitError;
-use crate::session::actor::error_chain;
 
 /// Why nothing can be carried.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use agent_host::{ClaudeSettings, RepositoryWants, Trust};
-use swarm_protocol::{api::CreateTask, event::SessionSpec, launch::AgentLimits, usage::Caps};
+use swarm_protocol::{api::CreateTask, error_chain, event::SessionSpec, launch::AgentLimits, usage::Caps};
 use worktree_manager::{Head, Repository};
 
 use super::{
@@ -13,9 +13,8 @@ use super::{
     source::source_of,
 };
 use crate::{
-    prefix_store,
     server::Shared,
-    session::{KeyRing, actor::error_chain, engine, title_of},
+    session::{KeyRing, engine, title_of},
 };
 
 pub(super) async fn specify(
@@ -103,7 +102,7 @@ pub(super) async fn specify(
         budget: Caps { usd: config.budget_usd, tokens: config.budget_tokens },
         prefix_sha256: String::new(),
     };
-    spec.prefix_sha256 = prefix_store::keep(&shared.home.prompts(), &engine::new_prefix(&spec))
+    spec.prefix_sha256 = agent_host::keep_prefix(&shared.home.prompts(), &engine::new_prefix(&spec))
         .map_err(|source| SubmitError::Home { home: shared.home.root().to_owned(), source })?;
     Ok((spec, keys, notices))
 }

@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use swarm_protocol::{
-    RunNumber, SessionId, WorkerId,
+    RunNumber, SessionId, WorkerId, error_chain,
     launch::{Isolation, WorkerSpec},
     notification::{CheckResult, FileChange, Outcome},
     process::ExitFile,
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     repositories,
     server::Shared,
-    session::{Order, SessionHandle, actor::error_chain, model::SessionModel},
+    session::{Order, SessionHandle, model::SessionModel},
 };
 
 /// What an end is established from.

@@ -12,7 +12,7 @@ use std::{
 use agent_host::transcript;
 use nix::{sys::signal, unistd::Pid};
 use swarm_protocol::{
-    RunNumber, WorkerId,
+    RunNumber, WorkerId, error_chain,
     frame::PROTOCOL_VERSION,
     launch::{Isolation, WorkerLaunch, WorkerSpec},
     process::{EXIT_FILE, ExitFile, KEEPER_FILE, KeeperFile, ProcessIdentity},
@@ -27,7 +27,7 @@ use worktree_manager::{
 use crate::{
     home, repositories,
     server::Shared,
-    session::{Order, SessionHandle, actor::error_chain, model::SessionModel},
+    session::{Order, SessionHandle, model::SessionModel},
 };
 
 /// How often a run's keeper is looked at. A death is noticed within 2 s (spec 10.3).

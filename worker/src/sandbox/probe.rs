@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use swarm_protocol::error_chain;
 
 /// What tier 2 leaves open on every kernel.
 const NOT_HELD_BY_TIER_2: &[&str] = &[
@@ -136,14 +137,4 @@ fn try_to_get_out(policy: &SandboxPolicy, outside: &Path) -> SandboxReport {
 fn filesystem_abi(policy: &SandboxPolicy) -> Result<i32, String> {
     nix::sys::prctl::set_no_new_privs().map_err(|errno| errno.to_string())?;
     filesystem::restrict(policy).map_err(|error| error_chain(&error))
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

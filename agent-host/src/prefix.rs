@@ -1,10 +1,15 @@
 //! System prompts and tool lists by content hash: a resumed agent sends the bytes it always sent (spec 3.6).
 
-use std::path::Path;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use query_engine::ports::{Prefix, ToolSpec};
 use serde::{Deserialize, Serialize};
-use sha2::Digest;
+use sha2::{Digest as _, Sha256};
+
+use crate::settings::replace_file;
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
@@ -19,39 +24,31 @@ struct StoredTool {
     input_schema: serde_json::Value,
 }
 
-fn hash(bytes: &[u8]) -> String {
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Keeps a prefix; gives the hash it is found by.
-pub(crate) fn keep(directory: &Path, prefix: &Prefix) -> std::io::Result<String> {
-    let stored = Stored {
-        system: prefix.system.clone(),
-        tools: prefix
-            .tools
-            .iter()
-            .map(|tool| StoredTool {
-                name: tool.name.clone(),
-                description: tool.description.clone(),
-                input_schema: tool.input_schema.clone(),
-            })
-            .collect(),
-    };
-    let bytes = serde_json::to_vec(&stored)?;
+///
+/// # Errors
+/// When it cannot be written.
+pub fn keep_prefix(directory: &Path, prefix: &Prefix) -> io::Result<String> {
+    let Prefix { system, tools } = prefix.clone();
+    let tools = tools
+        .into_iter()
+        .map(|ToolSpec { name, description, input_schema }| StoredTool { name, description, input_schema })
+        .collect();
+    let bytes = serde_json::to_vec(&Stored { system, tools })?;
     let hash = hash(&bytes);
-    let path = directory.join(format!("{hash}.json"));
+    let path = path(directory, &hash);
     if !path.exists() {
-        crate::home::replace_file(&path, &bytes)?;
+        replace_file(&path, 0o600, &bytes)?;
     }
     Ok(hash)
 }
 
 /// The prefix of a hash; none when it is not there or was changed, which is a declared break.
-pub(crate) fn load(directory: &Path, wanted: &str) -> Option<Prefix> {
+pub fn load_prefix(directory: &Path, wanted: &str) -> Option<Prefix> {
     if wanted.len() != 64 || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
-    let bytes = std::fs::read(directory.join(format!("{wanted}.json"))).ok()?;
+    let bytes = fs::read(path(directory, wanted)).ok()?;
     if hash(&bytes) != wanted {
         return None;
     }
@@ -61,6 +58,14 @@ pub(crate) fn load(directory: &Path, wanted: &str) -> Option<Prefix> {
         .map(|StoredTool { name, description, input_schema }| ToolSpec { name, description, input_schema })
         .collect();
     Some(Prefix { system, tools })
+}
+
+fn path(directory: &Path, hash: &str) -> PathBuf {
+    directory.join(format!("{hash}.json"))
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -78,12 +83,12 @@ mod tests {
                 input_schema: serde_json::json!({"type": "object", "b": 1, "a": 2}),
             }],
         };
-        let hash = keep(directory.path(), &prefix).unwrap();
-        let loaded = load(directory.path(), &hash).unwrap();
+        let hash = keep_prefix(directory.path(), &prefix).unwrap();
+        let loaded = load_prefix(directory.path(), &hash).unwrap();
         assert_eq!(loaded, prefix);
         assert_eq!(loaded.tools[0].input_schema.to_string(), prefix.tools[0].input_schema.to_string());
         std::fs::write(directory.path().join(format!("{hash}.json")), b"{}").unwrap();
-        assert!(load(directory.path(), &hash).is_none());
-        assert!(load(directory.path(), "../../etc/passwd").is_none());
+        assert!(load_prefix(directory.path(), &hash).is_none());
+        assert!(load_prefix(directory.path(), "../../etc/passwd").is_none());
     }
 }
