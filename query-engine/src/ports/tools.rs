@@ -1,0 +1,141 @@
+//! Tools, and who says whether a call may run.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use swarm_protocol::{
+    ResultBlock, ToolUseId,
+    record::{FileSeen, ToolEffect},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::Observer;
+
+/// A running call's surroundings.
+#[derive(Clone)]
+pub struct ToolContext {
+    /// The call.
+    pub tool_use_id: ToolUseId,
+    /// Cancelled by an interrupt, a sibling or the end.
+    pub cancel: CancellationToken,
+    /// Where live news go.
+    pub observer: Arc<dyn Observer>,
+}
+
+/// What a call answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolOutput {
+    /// For the model; never empty.
+    pub content: Vec<ResultBlock>,
+    /// Whether it failed.
+    pub is_error: bool,
+    /// What it did outside.
+    pub effect: ToolEffect,
+    /// The file whose content the model knows by it.
+    pub seen: Option<Box<FileSeen>>,
+    /// Whether the failure cancels its siblings (a failed command; spec 4.4).
+    pub cancels_siblings: bool,
+    /// Whether the agent must end (`deny and stop`).
+    pub stop: bool,
+}
+
+impl ToolOutput {
+    /// A success of one text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self {
+            content: vec![ResultBlock::text(text)],
+            is_error: false,
+            effect: ToolEffect::None,
+            seen: None,
+            cancels_siblings: false,
+            stop: false,
+        }
+    }
+
+    /// A failure of one text that the model can act on.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// With the file whose content the model knows now.
+    pub fn with_seen(mut self, seen: FileSeen) -> Self {
+        self.seen = Some(Box::new(seen));
+        self
+    }
+
+    /// With what it did outside.
+    pub fn with_effect(mut self, effect: ToolEffect) -> Self {
+        self.effect = effect;
+        self
+    }
+}
+
+/// A tool. Built-in, MCP and agent tools are the same thing to the scheduler.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// What the model reads about it.
+    fn description(&self) -> String;
+
+    /// JSON schema of its input; the top is an object.
+    fn input_schema(&self) -> Value;
+
+    /// Whether a call with this input changes nothing.
+    fn is_read_only(&self, input: &Value) -> bool;
+
+    /// Whether a call with this input may run beside others.
+    fn is_concurrency_safe(&self, input: &Value) -> bool;
+
+    /// A result over this many characters is cut to head and tail; none: never (Read, which pages).
+    fn max_result_size_chars(&self) -> Option<usize> {
+        Some(50_000)
+    }
+
+    /// Does it. The gate has let it pass, and `input` fits the schema's required fields as far as the tool
+    /// checks them itself. Must return soon after `context.cancel`.
+    async fn call(&self, input: Value, context: ToolContext) -> ToolOutput;
+}
+
+/// What the gate says to a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GateAnswer {
+    /// Go on.
+    Allow,
+    /// No: the model sees this text. `stop` ends the agent.
+    Deny {
+        /// Who refused, and that another way should be sought.
+        text: String,
+        /// End the agent.
+        stop: bool,
+    },
+}
+
+/// Permission for a call. Waits as long as the desk does; other tools go on meanwhile.
+#[async_trait]
+pub trait Gate: Send + Sync {
+    /// Asks for one call.
+    async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer;
+
+    /// Asks the person whether an agent that repeats itself may go on (spec 2.6). Nobody to be asked, or
+    /// cancelled: no.
+    async fn may_go_on(
+        &self,
+        _repeats: &Repeats,
+        _observer: &Arc<dyn Observer>,
+        _cancel: &CancellationToken,
+    ) -> bool {
+        false
+    }
+}
+
+/// What an agent does again and again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeats {
+    /// As words: `the same call of Bash with the same result, 5 times in a row`.
+    pub what: String,
+    /// The last call of it; none when it repeats words.
+    pub call: Option<ToolUseId>,
+}
