@@ -30,7 +30,7 @@ pub use session_spec::SessionSpec;
 /// Version of the event schema. Within it keys are only added.
 pub const EVENT_VERSION: u32 = 1;
 
-/// A request of the coordinator that carries entries.
+/// An entry as a request of the coordinator carries it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SentEntry {
