@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::git::GitError;
-use crate::lock::{PatienceError, Progress, patiently};
+use crate::lock::{Progress, patience_becomes, patiently};
 use crate::name::AgentId;
 use crate::porcelain::ChangeKind;
 use crate::repository::last_value;
@@ -90,14 +90,7 @@ pub enum CommitError {
     },
 }
 
-impl From<PatienceError> for CommitError {
-    fn from(error: PatienceError) -> Self {
-        match error {
-            PatienceError::Git(error) => Self::Git(error),
-            PatienceError::Lock(error) => Self::Lock(error),
-        }
-    }
-}
+patience_becomes!(CommitError);
 
 /// The user's identity in the tree's configuration.
 pub(crate) async fn user_identity(tree: &Tree) -> Result<Option<Identity>, GitError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::git::{Access, GitError};
-use crate::lock::{LockError, PatienceError, patiently};
+use crate::lock::{LockError, PatienceError, patience_becomes, patiently};
 use crate::manager::{CreateError, Created, Manager, NO_COMMIT};
 use crate::name::{AgentId, BranchName};
 use crate::record::RecordError;
@@ -99,14 +99,7 @@ pub enum DiscardError {
     Lock(#[from] LockError),
 }
 
-impl From<PatienceError> for DiscardError {
-    fn from(error: PatienceError) -> Self {
-        match error {
-            PatienceError::Git(error) => Self::Git(error),
-            PatienceError::Lock(error) => Self::Lock(error),
-        }
-    }
-}
+patience_becomes!(DiscardError);
 
 /// Why a snapshot could not be restored by the server.
 #[derive(Debug, thiserror::Error)]

@@ -304,6 +304,21 @@ pub enum PatienceError {
     Lock(#[from] LockError),
 }
 
+/// In the error of an operation, git's refusal and a lock that stayed are told apart.
+macro_rules! patience_becomes {
+    ($error:ident) => {
+        impl From<$crate::lock::PatienceError> for $error {
+            fn from(error: $crate::lock::PatienceError) -> Self {
+                match error {
+                    $crate::lock::PatienceError::Git(error) => Self::Git(error),
+                    $crate::lock::PatienceError::Lock(error) => Self::Lock(error),
+                }
+            }
+        }
+    };
+}
+pub(crate) use patience_becomes;
+
 /// Best effort: which process has the file open, and how old the file is.
 fn describe(path: &Path) -> (Option<String>, Option<Duration>) {
     let age = std::fs::symlink_metadata(path)

@@ -15,7 +15,7 @@ use crate::commit::{Identity, user_identity};
 use crate::diff::{DiffError, sum};
 use crate::git::{Access, GitError};
 use crate::landing::{Landed, LandingRefusal};
-use crate::lock::{LockError, PatienceError, ProcessStamp};
+use crate::lock::{LockError, ProcessStamp, patience_becomes};
 use crate::manager::{CreateError, Manager, checkout};
 use crate::name::BranchName;
 use crate::porcelain::{self, LineRange, Malformed, TrialTree};
@@ -132,14 +132,7 @@ pub enum MergeError {
     Record(#[from] RecordError),
 }
 
-impl From<PatienceError> for MergeError {
-    fn from(error: PatienceError) -> Self {
-        match error {
-            PatienceError::Git(error) => Self::Git(error),
-            PatienceError::Lock(error) => Self::Lock(error),
-        }
-    }
-}
+patience_becomes!(MergeError);
 
 /// How it is known that a branch is part of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::beneath::{small_file, small_text};
 use crate::git::GitError;
-use crate::lock::{LockError, Ownership, PatienceError, ProcessStamp, ProgressEvent};
+use crate::lock::{LockError, Ownership, ProcessStamp, ProgressEvent, patience_becomes};
 use crate::manager::{Manager, Worktree};
 use crate::name::{AgentId, BranchName};
 use crate::porcelain::{ChangeKind, StatusEntry};
@@ -118,14 +118,7 @@ pub enum RemoveError {
     Interrupted(#[source] tokio::task::JoinError),
 }
 
-impl From<PatienceError> for RemoveError {
-    fn from(error: PatienceError) -> Self {
-        match error {
-            PatienceError::Git(error) => Self::Git(error),
-            PatienceError::Lock(error) => Self::Lock(error),
-        }
-    }
-}
+patience_becomes!(RemoveError);
 
 /// Why a worktree could not be marked as in use.
 #[derive(Debug, thiserror::Error)]
