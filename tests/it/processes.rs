@@ -16,7 +16,8 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::rig::{
-    COORDINATE, Rig, agent, assert_each_once, bash, call, entries, id_of, prompt, reporter, write,
+    COORDINATE, Rig, agent, assert_each_once, bash, call, entries, files_below, id_of, prompt, reporter,
+    write,
 };
 
 /// Whether a process has this file open.
@@ -356,22 +357,6 @@ async fn case_35_a_journal_that_cannot_be_written_is_refused_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn case_35_a_journal_of_a_newer_version_is_refused_and_not_touched() {
-    let mut rig = Rig::new().await;
-    rig.kill_server().await;
-    let path = rig.home.path().join("journal.sqlite");
-    let journal = Connection::open(&path).expect("the journal can be opened");
-    journal.pragma_update(None, "user_version", 9_999).expect("a version can be set");
-    journal.pragma_update(None, "wal_checkpoint", "TRUNCATE").ok();
-    drop(journal);
-    let before = std::fs::read(&path).expect("the journal is there");
-    let finished = rig.home.run(&rig.home.user_home(), &["serve"]).await;
-    assert_ne!(finished.code, Some(0));
-    assert!(finished.stderr.contains("later version"), "{}", finished.stderr);
-    assert_eq!(std::fs::read(&path).expect("the journal is there"), before);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn each_worker_has_ports_and_a_temp_directory_of_its_own() {
     let rig = Rig::new().await;
     rig.coordinator(Reply::new().tool("Agent", reporter("one")).tool("Agent", reporter("two")));
@@ -418,18 +403,6 @@ async fn secrets_of_the_server_reach_neither_files_nor_commands() {
         let holds = bytes.windows(8).any(|window| window == b"test-key");
         assert!(!holds, "{} holds the key", file.display());
     }
-}
-
-fn files_below(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => found.extend(files_below(&entry.path())),
-            Ok(kind) if kind.is_file() => found.push(entry.path()),
-            _ => {}
-        }
-    }
-    found
 }
 
 #[tokio::test(flavor = "multi_thread")]

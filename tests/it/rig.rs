@@ -2,7 +2,10 @@
 
 mod entries;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use integration_tests::{
     ModelServer, Reply, SwarmHome, TestRepo, eventually,
@@ -321,4 +324,17 @@ pub(crate) const TOLD: Duration = Duration::from_secs(10);
 
 pub(crate) fn path_of(worker: &Value) -> PathBuf {
     PathBuf::from(worker["worktree"].as_str().expect("a worker has a worktree"))
+}
+
+/// All regular files below a directory.
+pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(files_below(&entry.path())),
+            Ok(kind) if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found
 }

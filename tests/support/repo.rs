@@ -139,15 +139,27 @@ impl TestRepo {
     /// # Panics
     /// When git fails.
     pub fn git(&self, arguments: &[&str]) -> String {
-        let output = self.try_git(arguments);
+        self.git_in(&self.root, arguments)
+    }
+
+    /// The same in another directory, a worktree or a clone.
+    ///
+    /// # Panics
+    /// When git fails.
+    pub fn git_in(&self, directory: &Path, arguments: &[&str]) -> String {
+        let output = self.try_git_in(directory, arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "git {arguments:?} failed: {error}");
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
     pub fn try_git(&self, arguments: &[&str]) -> Output {
+        self.try_git_in(&self.root, arguments)
+    }
+
+    pub fn try_git_in(&self, directory: &Path, arguments: &[&str]) -> Output {
         let mut git = Command::new("git");
-        git.current_dir(&self.root).args(arguments);
+        git.current_dir(directory).args(arguments);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("GIT_") {
                 git.env_remove(name);

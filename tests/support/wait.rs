@@ -24,22 +24,12 @@ pub async fn eventually<T, E: Display>(
     what: &str,
     mut attempt: impl AsyncFnMut() -> Result<T, E>,
 ) -> T {
-    let start = Instant::now();
-    let mut pause = FIRST_PAUSE;
-    let mut tries = 0;
+    let mut tries = Tries::until(deadline);
     loop {
-        tries += 1;
-        let failure = match attempt().await {
+        match attempt().await {
             Ok(found) => return found,
-            Err(failure) => failure,
-        };
-        let waited = start.elapsed();
-        assert!(
-            waited < deadline,
-            "{what}: not after {waited:.1?} and {tries} tries; the last said: {failure}"
-        );
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+            Err(failure) => tokio::time::sleep(tries.pause_after(what, &failure)).await,
+        }
     }
 }
 
@@ -60,17 +50,39 @@ pub fn eventually_blocking<T, E: Display>(
     what: &str,
     mut attempt: impl FnMut() -> Result<T, E>,
 ) -> T {
-    let start = Instant::now();
-    let mut pause = FIRST_PAUSE;
+    let mut tries = Tries::until(deadline);
     loop {
-        let failure = match attempt() {
+        match attempt() {
             Ok(found) => return found,
-            Err(failure) => failure,
-        };
-        let waited = start.elapsed();
-        assert!(waited < deadline, "{what}: not after {waited:.1?}; the last try said: {failure}");
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
+            Err(failure) => std::thread::sleep(tries.pause_after(what, &failure)),
+        }
+    }
+}
+
+struct Tries {
+    start: Instant,
+    deadline: Duration,
+    n: u32,
+    pause: Duration,
+}
+
+impl Tries {
+    fn until(deadline: Duration) -> Self {
+        Self { start: Instant::now(), deadline, n: 0, pause: FIRST_PAUSE }
+    }
+
+    /// How long to wait before the next try.
+    fn pause_after(&mut self, what: &str, failure: &dyn Display) -> Duration {
+        self.n += 1;
+        let waited = self.start.elapsed();
+        let n = self.n;
+        assert!(
+            waited < self.deadline,
+            "{what}: not after {waited:.1?} and {n} tries; the last said: {failure}"
+        );
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        pause
     }
 }
 

@@ -1,13 +1,13 @@
 //! Who may call: the token, the browser's login, Host and Origin.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use integration_tests::{Reply, swarm::API_KEY, swarm::Api, when};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use super::{assert_problem_in, authority, sent, stranger, url};
-use crate::rig::{Rig, agent, call, prompt, write};
+use crate::rig::{Rig, agent, call, files_below, prompt, write};
 
 const CALLS: [(Method, &str); 10] = [
     (Method::GET, "/api/v1/sessions"),
@@ -171,7 +171,7 @@ async fn no_secret_stands_in_a_file_a_log_or_an_argument_list() {
             );
         }
     }
-    for file in files(&rig.home.path()) {
+    for file in files_below(&rig.home.path()) {
         let bytes = fs::read(&file).unwrap_or_default();
         for (name, secret) in &secrets {
             let secret = secret.trim().as_bytes();
@@ -184,19 +184,6 @@ async fn no_secret_stands_in_a_file_a_log_or_an_argument_list() {
         let mode = fs::metadata(rig.home.path().join(name)).expect("the file is there").permissions().mode();
         assert_eq!(mode & 0o077, 0, "{name} can be read by others: {mode:o}");
     }
-}
-
-/// All regular files below a directory.
-fn files(directory: &Path) -> Vec<std::path::PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => found.extend(files(&entry.path())),
-            Ok(kind) if kind.is_file() => found.push(entry.path()),
-            _ => {}
-        }
-    }
-    found
 }
 
 fn retry_after(answer: &reqwest::Response) -> u64 {

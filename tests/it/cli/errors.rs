@@ -58,9 +58,7 @@ async fn case_14_a_path_that_is_not_utf_8_is_refused_by_its_name_and_nothing_els
     assert_error_line(&finished, "not_utf8");
     // A worktree at a usual path, whose `.git` file leads there.
     let linked = shell.home.user_home().join("linked");
-    let add = ["-C", ".", "worktree", "add", "-q", "--detach", &linked.to_string_lossy()];
-    let status = std::process::Command::new("git").args(add).current_dir(&odd).status();
-    assert!(status.expect("git can be started").success());
+    shell.repo.git_in(&odd, &["worktree", "add", "-q", "--detach", &linked.to_string_lossy()]);
     assert_error(shell.home.run(&linked, &["run", "do it"]).await, 2, "not_utf8", &says);
     assert!(!shell.home.path().exists(), "a home was made");
 
@@ -114,27 +112,35 @@ async fn an_empty_prompt() {
     assert!(!shell.home.path().exists(), "a home was made");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_refused_and_the_way_on() {
-    let mut shell = Shell::of(TestRepo::new(), ModelServer::builder().api_key("the-right-key").start());
-    shell.model.rule(when(), "Nothing to do.");
+/// Runs that the provider refuses: one error that begins like the first part and has the others, a failed result,
+/// nothing made. Returns what was said on standard error.
+async fn assert_provider_refuses(shell: &Shell, parts: &[&str]) -> String {
     let finished = shell.run(&["run", COORDINATE]).await.expect_code(3);
     assert_eq!(finished.stderr.matches("error[").count(), 1, "{}", finished.stderr);
-    for part in ["error[key_refused]: ", "HTTP 401", "ANTHROPIC_API_KEY", "swarm resume "] {
+    for part in parts {
         assert!(finished.stderr.contains(part), "`{part}` is not said:\n{}", finished.stderr);
     }
-    assert!(!finished.stdout.contains(integration_tests::swarm::API_KEY));
-    assert!(!finished.stderr.contains(integration_tests::swarm::API_KEY));
-    let (_, hint) = finished.stderr.split_once("swarm resume ").expect("the way on");
-    let session = hint.split_whitespace().next().expect("an id").to_owned();
-
     let json = shell.run(&["run", "--json", COORDINATE]).await.expect_code(3);
     let last = json.json_lines().pop().expect("a result");
     assert_eq!((&last["kind"], &last["verdict"]), (&json!("session.result"), &json!("failed")));
     assert_eq!(last["workers"], json!([]));
-    assert!(json.stderr.contains("error[key_refused]: "), "{}", json.stderr);
+    assert!(json.stderr.contains(parts[0]), "{}", json.stderr);
     assert_eq!(shell.home.worktrees(), [] as [std::path::PathBuf; 0]);
     assert_eq!(shell.repo.branches("swarm"), [] as [&str; 0]);
+    for said in [&finished.stdout, &finished.stderr] {
+        assert!(!said.contains(integration_tests::swarm::API_KEY));
+    }
+    finished.stderr
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_refused_and_the_way_on() {
+    let mut shell = Shell::of(TestRepo::new(), ModelServer::builder().api_key("the-right-key").start());
+    shell.model.rule(when(), "Nothing to do.");
+    let parts = ["error[key_refused]: ", "HTTP 401", "ANTHROPIC_API_KEY", "swarm resume "];
+    let said = assert_provider_refuses(&shell, &parts).await;
+    let (_, hint) = said.split_once("swarm resume ").expect("the way on");
+    let session = hint.split_whitespace().next().expect("an id").to_owned();
 
     // The hint runs when pasted.
     shell.home.set("ANTHROPIC_API_KEY", "the-right-key");
@@ -145,16 +151,8 @@ async fn a_key_that_is_refused_and_the_way_on() {
 async fn a_model_that_the_provider_does_not_know() {
     let shell = Shell::new();
     shell.model.rule(when(), Reply::error_with(404, "not_found_error", "model: test-model"));
-    let finished = shell.run(&["run", COORDINATE]).await.expect_code(3);
-    assert_eq!(finished.stderr.matches("error[").count(), 1, "{}", finished.stderr);
-    for part in ["error[unknown_model]: ", "HTTP 404", "SWARM_MODEL", "swarm run --model "] {
-        assert!(finished.stderr.contains(part), "`{part}` is not said:\n{}", finished.stderr);
-    }
-    let json = shell.run(&["run", "--json", COORDINATE]).await.expect_code(3);
-    let last = json.json_lines().pop().expect("a result");
-    assert_eq!((&last["kind"], &last["verdict"]), (&json!("session.result"), &json!("failed")));
-    assert_eq!(shell.home.worktrees(), [] as [std::path::PathBuf; 0]);
-    assert_eq!(shell.repo.branches("swarm"), [] as [&str; 0]);
+    let parts = ["error[unknown_model]: ", "HTTP 404", "SWARM_MODEL", "swarm run --model "];
+    assert_provider_refuses(&shell, &parts).await;
     // Once refused, it is not asked again and again.
     assert_eq!(shell.model.requests().len(), 2);
 }
