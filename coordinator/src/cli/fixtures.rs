@@ -132,6 +132,22 @@ pub(crate) fn event(seq: Option<u64>, event: Event) -> EventLine {
     }
 }
 
+/// A worker came from this status to that of the view.
+pub(crate) fn worker_state(seq: u64, view: &WorkerView, from: WorkerStatus) -> EventLine {
+    event(
+        Some(seq),
+        Event::WorkerState {
+            worker_id: view.id.clone(),
+            from,
+            status: view.status,
+            waiting_for: view.waiting_for,
+            position: None,
+            reason: String::new(),
+            worker: Some(Box::new(view.clone())),
+        },
+    )
+}
+
 pub(crate) fn record_head(record: &str, input_tokens: u64, cost: Option<Cost>) -> RecordHead {
     RecordHead {
         n: 1,

@@ -94,25 +94,14 @@ impl Stream {
 
     /// Writes styled text and hands it on at once.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
-        if self.broken {
-            return Ok(());
-        }
-        let written = if self.colour {
-            self.writer.write_all(text.as_bytes())
+        if self.colour {
+            self.bytes(text.as_bytes())
         } else {
-            self.writer.write_all(anstream::adapter::strip_str(text).to_string().as_bytes())
-        }
-        .and_then(|()| self.writer.flush());
-        match written {
-            Err(_) if self.tolerant => {
-                self.broken = true;
-                Ok(())
-            }
-            other => other,
+            self.bytes(anstream::adapter::strip_str(text).to_string().as_bytes())
         }
     }
 
-    /// Writes bytes as they are (a patch, a frame).
+    /// Writes bytes as they are (a patch, a frame) and hands them on at once.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.broken {
             return Ok(());

@@ -1,27 +1,12 @@
 use swarm_protocol::{Message, frame::Live, record::StopReason};
 
 use super::*;
-use crate::cli::fixtures::{event, session, worker};
+use crate::cli::fixtures::{event, session, worker, worker_state};
 
 const SESSION: &str = "01a22d8c-a610-7b1d-9a44-52f07c1d09e2";
 
 fn state() -> StateView {
     StateView::new(&session(SESSION, "refactor auth module"), Seq(10), Timestamp::from_millis(0), true)
-}
-
-fn worker_state(seq: u64, view: &WorkerView, from: WorkerStatus) -> EventLine {
-    event(
-        Some(seq),
-        Event::WorkerState {
-            worker_id: view.id.clone(),
-            from,
-            status: view.status,
-            waiting_for: view.waiting_for,
-            position: None,
-            reason: String::new(),
-            worker: Some(Box::new(view.clone())),
-        },
-    )
 }
 
 #[test]

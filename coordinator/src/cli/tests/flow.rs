@@ -53,21 +53,6 @@ fn stream(events: &[EventLine]) -> String {
     format!(": beat\n\n{}", events.iter().map(frame).collect::<String>())
 }
 
-fn state_event(seq: u64, from: WorkerStatus, view: &WorkerView) -> EventLine {
-    fixtures::event(
-        Some(seq),
-        Event::WorkerState {
-            worker_id: view.id.clone(),
-            from,
-            status: view.status,
-            waiting_for: None,
-            position: None,
-            reason: String::new(),
-            worker: Some(Box::new(view.clone())),
-        },
-    )
-}
-
 fn turn(seq: u64, text: &str) -> EventLine {
     fixtures::event(
         Some(seq),
@@ -142,13 +127,13 @@ fn world(verdict: Verdict) -> World {
     let first = [
         live("I split "),
         turn(3, "I split this into one part."),
-        state_event(4, WorkerStatus::Pending, &starting),
+        fixtures::worker_state(4, &starting, WorkerStatus::Pending),
     ];
     script.answer(&events, 200, stream(&first));
     // The second connection repeats an event: it counts once.
     let second = [
-        state_event(4, WorkerStatus::Pending, &starting),
-        state_event(5, WorkerStatus::Finishing, &ended()),
+        fixtures::worker_state(4, &starting, WorkerStatus::Pending),
+        fixtures::worker_state(5, &ended(), WorkerStatus::Finishing),
         turn(6, "All done."),
         finished(7, verdict),
     ];
