@@ -20,7 +20,7 @@ use super::{
 use crate::{
     always, clock,
     server::Shared,
-    session::{KeyRing, Order, SessionHandle, Submit, views},
+    session::{KeyRing, Order, SessionHandle, Submit, model::SessionModel, views},
     sessions::Damaged,
     submit,
 };
@@ -100,17 +100,23 @@ pub(super) async fn show(
 ) -> Result<Json<SessionDetail>, Fault> {
     let handle = find(&shared, id)?;
     let detail = handle
-        .read(move |model| {
-            let extras = views::Extras {
-                live: &|worker| shared.live.get(worker),
-                always_file: Some(always::place(&shared, model).path().to_string_lossy().into_owned()),
-                deadline: &|request| shared.deadlines.get(request),
-                now: clock::now(),
-            };
-            views::session_detail(model, &extras)
-        })
+        .read(move |model| with_extras(&shared, model, |extras| views::session_detail(model, extras)))
         .await?;
     Ok(Json(detail))
+}
+
+/// What a view shows beside the session's own state.
+pub(super) fn with_extras<T>(
+    shared: &Shared,
+    model: &SessionModel,
+    view: impl FnOnce(&views::Extras<'_>) -> T,
+) -> T {
+    view(&views::Extras {
+        live: &|worker| shared.live.get(worker),
+        always_file: Some(always::place(shared, model).path().to_string_lossy().into_owned()),
+        deadline: &|request| shared.deadlines.get(request),
+        now: clock::now(),
+    })
 }
 
 /// Ends a session: its workers are stopped, it takes no more messages.

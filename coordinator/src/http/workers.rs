@@ -13,15 +13,15 @@ use swarm_protocol::{
         WorkerView,
     },
 };
-
 use worktree_manager::Force;
 
 use super::{
     json::{Asked, Body, Id},
     problem::Fault,
+    sessions::with_extras,
 };
 use crate::{
-    always, clock, review,
+    clock, review,
     server::Shared,
     session::{Order, SessionHandle, WorkerMessage, views},
     sessions,
@@ -102,13 +102,7 @@ pub(super) async fn show(
     let detail = handle
         .read(move |model| {
             let worker = model.worker(&id)?;
-            let extras = views::Extras {
-                live: &|worker| shared.live.get(worker),
-                always_file: Some(always::place(&shared, model).path().to_string_lossy().into_owned()),
-                deadline: &|request| shared.deadlines.get(request),
-                now: clock::now(),
-            };
-            Some(views::worker_detail(model, worker, &extras))
+            Some(with_extras(&shared, model, |extras| views::worker_detail(model, worker, extras)))
         })
         .await?;
     let mut detail = detail.ok_or(unknown)?;
