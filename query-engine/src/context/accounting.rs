@@ -1,5 +1,6 @@
 //! How full the window is: the provider's own count as far as it goes, an estimate for the rest (spec 3.1).
 
+use serde_json::Value;
 use swarm_protocol::{Block, Message, ResultBlock};
 
 use super::weight;
@@ -33,63 +34,68 @@ pub fn message_weight(messages: &[Message]) -> u64 {
 
 /// Bytes of media in these messages.
 pub fn media_bytes(messages: &[Message]) -> u64 {
-    messages
-        .iter()
-        .flat_map(|message| &message.content)
-        .map(|block| match block {
-            Block::Image { data, .. } => data.len() as u64,
-            Block::ToolResult { content, .. } => content
-                .iter()
-                .map(|part| match part {
-                    ResultBlock::Image { data, .. } => data.len() as u64,
-                    ResultBlock::Text { .. } => 0,
-                })
-                .sum(),
-            Block::Text { .. }
-            | Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::ToolUse { .. }
-            | Block::Opaque { .. } => 0,
-        })
-        .sum()
+    let mut bytes = 0;
+    for block in messages.iter().flat_map(|message| &message.content) {
+        for_each_part(block, |part| match part {
+            Part::Image(data) => bytes += data.len(),
+            Part::Text(_) | Part::Json(_) => {}
+        });
+    }
+    bytes as u64
 }
 
 fn block_bytes(block: &Block) -> u64 {
-    let bytes = match block {
-        Block::Text { text } => text.len(),
-        Block::Thinking { thinking, signature } => thinking.len() + signature.len(),
-        Block::RedactedThinking { data } => data.len(),
-        Block::ToolUse { name, input, .. } => name.len() + input.to_string().len(),
-        Block::ToolResult { content, .. } => content
-            .iter()
-            .map(|part| match part {
-                ResultBlock::Text { text } => text.len(),
-                ResultBlock::Image { .. } => 0,
-            })
-            .sum(),
-        Block::Image { .. } => 0,
-        Block::Opaque { data, .. } => data.to_string().len(),
-    };
+    let mut bytes = 0;
+    for_each_part(block, |part| match part {
+        Part::Text(text) => bytes += text.len(),
+        Part::Json(value) => bytes += value.to_string().len(),
+        Part::Image(_) => {}
+    });
     bytes as u64
 }
 
 fn block_weight(block: &Block) -> u64 {
-    let weight = match block {
-        Block::Text { text } => weight::text(text),
-        Block::Thinking { thinking, signature } => weight::text(thinking) + weight::text(signature),
-        Block::RedactedThinking { data } => weight::text(data),
-        Block::ToolUse { name, input, .. } => weight::text(name) + weight::text(&input.to_string()),
-        Block::ToolResult { content, .. } => content
-            .iter()
-            .map(|part| match part {
-                ResultBlock::Text { text } => weight::text(text),
-                ResultBlock::Image { data, .. } => weight::image(data),
-            })
-            .sum(),
-        Block::Image { data, .. } => weight::image(data),
-        Block::Opaque { data, .. } => weight::text(&data.to_string()),
-    };
-    weight + BLOCK_TOKENS * weight::TOKEN
+    let mut weight = BLOCK_TOKENS * weight::TOKEN;
+    for_each_part(block, |part| {
+        weight += match part {
+            Part::Text(text) => weight::text(text),
+            Part::Json(value) => weight::text(&value.to_string()),
+            Part::Image(data) => weight::image(data),
+        }
+    });
+    weight
+}
+
+/// What a block is made of.
+enum Part<'a> {
+    Text(&'a str),
+    Json(&'a Value),
+    Image(&'a str),
+}
+
+fn for_each_part<'a>(block: &'a Block, mut see: impl FnMut(Part<'a>)) {
+    match block {
+        Block::Text { text } => see(Part::Text(text)),
+        Block::Thinking { thinking, signature } => {
+            see(Part::Text(thinking));
+            see(Part::Text(signature));
+        }
+        Block::RedactedThinking { data } => see(Part::Text(data)),
+        Block::ToolUse { name, input, .. } => {
+            see(Part::Text(name));
+            see(Part::Json(input));
+        }
+        Block::ToolResult { content, .. } => {
+            for part in content {
+                see(match part {
+                    ResultBlock::Text { text } => Part::Text(text),
+                    ResultBlock::Image { data, .. } => Part::Image(data),
+                });
+            }
+        }
+        Block::Image { data, .. } => see(Part::Image(data)),
+        Block::Opaque { data, .. } => see(Part::Json(data)),
+    }
 }
 
 /// What system prompt and tools weigh.
