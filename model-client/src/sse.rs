@@ -117,6 +117,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::testing::pieces;
 
     fn parse(chunks: Vec<Vec<u8>>) -> Vec<Result<SseEvent, String>> {
         let bytes = stream::iter(chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))));
@@ -143,18 +144,7 @@ mod tests {
     proptest! {
         #[test]
         fn cut_anywhere_gives_the_same_events(cuts in prop::collection::vec(0..TANGLED.len(), 0..12)) {
-            let mut cuts = cuts;
-            cuts.sort_unstable();
-            let mut chunks = Vec::new();
-            let mut rest = TANGLED.as_bytes();
-            let mut taken = 0;
-            for cut in cuts {
-                let (head, tail) = rest.split_at(cut - taken);
-                chunks.push(head.to_vec());
-                rest = tail;
-                taken = cut;
-            }
-            chunks.push(rest.to_vec());
+            let chunks = pieces(TANGLED.as_bytes(), cuts).into_iter().map(|piece| piece.to_vec()).collect();
             prop_assert_eq!(parse(chunks), parse(vec![TANGLED.as_bytes().to_vec()]));
         }
     }

@@ -45,6 +45,14 @@ pub(crate) fn call(id: &str, name: &str, input: Value) -> Block {
     Block::ToolUse { id: id.parse().unwrap(), name: name.to_owned(), input, provider_data: None }
 }
 
+/// A body in pieces: cut at these places, in any order, each taken modulo its length.
+pub(crate) fn pieces(body: &[u8], cuts: Vec<usize>) -> Vec<Bytes> {
+    let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % body.len()).collect();
+    cuts.extend([0, body.len()]);
+    cuts.sort_unstable();
+    cuts.windows(2).map(|pair| Bytes::copy_from_slice(&body[pair[0]..pair[1]])).collect()
+}
+
 /// What a provider answers with.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {

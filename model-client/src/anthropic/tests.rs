@@ -1,6 +1,5 @@
 mod cases;
 
-use bytes::Bytes;
 use expect_test::{Expect, expect};
 use futures::StreamExt as _;
 use proptest::prelude::*;
@@ -16,7 +15,7 @@ use crate::{
         testing::{decode, decode_chunks, paced, render},
     },
     endpoint::testing::endpoint,
-    testing::{Answer, Provider, call, collect, hello, request},
+    testing::{Answer, Provider, call, collect, hello, pieces, request},
 };
 use swarm_protocol::Block;
 
@@ -320,14 +319,7 @@ proptest! {
     fn bytes_cut_anywhere_give_the_same_events(cuts in prop::collection::vec(0..2000_usize, 0..20)) {
         let body = everything();
         let expected = decode(&body, fold());
-        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % body.len()).collect();
-        cuts.extend([0, body.len()]);
-        cuts.sort_unstable();
-        let chunks = cuts
-            .windows(2)
-            .map(|pair| Bytes::copy_from_slice(&body.as_bytes()[pair[0]..pair[1]]))
-            .collect();
-        prop_assert_eq!(decode_chunks(chunks, fold()), expected);
+        prop_assert_eq!(decode_chunks(pieces(body.as_bytes(), cuts), fold()), expected);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use allocation_counter::{AllocationInfo, measure};
+use bytes::Bytes;
 use query_engine::ports::{ClosedBlock, Delta, ModelErrorKind, ModelStream};
 use tokio::time::Instant;
 

@@ -1,4 +1,3 @@
-use bytes::Bytes;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use query_engine::ports::ModelErrorKind;
@@ -10,7 +9,7 @@ use crate::{
     connect,
     decoder::testing::{decode, decode_chunks, render},
     endpoint::testing::endpoint,
-    testing::{Answer, Provider, call, collect, hello, request},
+    testing::{Answer, Provider, call, collect, hello, pieces, request},
 };
 
 const DONE: &str = "data: [DONE]\n\n";
@@ -97,14 +96,7 @@ proptest! {
     #[test]
     fn bytes_cut_anywhere_give_the_same_events(cuts in prop::collection::vec(0..3000_usize, 0..20)) {
         let body = whole();
-        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % body.len()).collect();
-        cuts.extend([0, body.len()]);
-        cuts.sort_unstable();
-        let chunks = cuts
-            .windows(2)
-            .map(|pair| Bytes::copy_from_slice(&body.as_bytes()[pair[0]..pair[1]]))
-            .collect();
-        prop_assert_eq!(decode_chunks(chunks, fold()), decode(&body, fold()));
+        prop_assert_eq!(decode_chunks(pieces(body.as_bytes(), cuts), fold()), decode(&body, fold()));
     }
 }
 
