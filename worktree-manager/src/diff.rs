@@ -114,10 +114,7 @@ impl Repository {
             }
             let mut recent = Vec::new();
             for id in walk.take(n) {
-                let id = id?;
-                let commit = repo.find_commit(id)?;
-                let subject = commit.summary_bytes().unwrap_or_default();
-                recent.push(CommitInfo { id: id.into(), subject: printable(subject) });
+                recent.push(info(repo, id?)?);
             }
             Ok(recent)
         })
@@ -140,9 +137,7 @@ impl Repository {
                 let id = id?;
                 commits.count += 1;
                 if commits.listed.len() < LISTED_COMMITS {
-                    let commit = repo.find_commit(id)?;
-                    let subject = commit.summary_bytes().unwrap_or_default();
-                    commits.listed.push(CommitInfo { id: id.into(), subject: printable(subject) });
+                    commits.listed.push(info(repo, id)?);
                 }
             }
             Ok(commits)
@@ -239,4 +234,10 @@ impl Manager {
     ) -> Result<crate::evidence::Evidence, crate::evidence::EvidenceError> {
         crate::evidence::gather(self, agent).await
     }
+}
+
+fn info(repo: &git2::Repository, id: git2::Oid) -> Result<CommitInfo, git2::Error> {
+    let commit = repo.find_commit(id)?;
+    let subject = commit.summary_bytes().unwrap_or_default();
+    Ok(CommitInfo { id: id.into(), subject: printable(subject) })
 }
