@@ -104,7 +104,7 @@ pub enum Event {
         /// Why, in words.
         reason: String,
     },
-    /// Settings of a session changed.
+    /// The permission mode of a session changed.
     #[serde(rename = "session.permission_mode")]
     SessionPermissionMode {
         /// The mode from now on.

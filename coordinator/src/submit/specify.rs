@@ -17,6 +17,7 @@ use crate::{
     session::{KeyRing, engine, title_of},
 };
 
+/// What a new session is made of, its keys, and what the person is told.
 pub(super) async fn specify(
     shared: &Arc<Shared>,
     task: &CreateTask,
