@@ -18,6 +18,7 @@ mod live;
 mod opening;
 mod ordinal;
 mod overview;
+mod pacing;
 mod projections;
 mod repositories;
 mod review;

@@ -26,6 +26,7 @@ use crate::{
     home::{Home, HomeLock, process_identity},
     journal::sqlite::SqliteJournal,
     live::LiveTable,
+    pacing::Gates,
     session::{KeyRing, Order, SessionHandle, engine::StartError},
     sessions::Sessions,
     workers::{run::sha256_hex, socket, tmux},
@@ -119,6 +120,8 @@ pub struct Shared {
     pub(crate) webhook_key: String,
     /// Where the HTTP API listens.
     pub(crate) address: std::net::SocketAddr,
+    /// Where calls wait when a provider's limit was met.
+    pub(crate) gates: Gates,
     places: Arc<Semaphore>,
     /// Callbacks under way; they end with the server.
     background: TaskTracker,
@@ -174,6 +177,13 @@ impl Shared {
     pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
         let shutdown = self.shutdown.clone();
         self.background.spawn(async move { shutdown.run_until_cancelled_owned(work).await });
+    }
+
+    /// A provider refused a call because there were too many.
+    pub(crate) fn count_limit(&self, provider: &str) {
+        metrics::with_local_recorder(&self.recorder, || {
+            metrics::counter!("swarm_rate_limits_total", "provider" => provider.to_owned()).increment(1);
+        });
     }
 
     /// An id that no worker of this home ever had.
@@ -350,6 +360,7 @@ impl Server {
             worker_binary,
             socket: socket_path,
             http: HttpClient::new()?,
+            gates: Gates::default(),
             places: Arc::new(Semaphore::new(settings.max_workers_per_server as usize)),
             port_base: AtomicU16::new(settings.worktree_port_base),
             settings,
@@ -391,6 +402,8 @@ impl Server {
         })?;
         tracing::info!(address = %shared.address, home = %shared.home.root().display(), "listening");
         parts.spawn(watch_idleness(Arc::clone(&shared)));
+        let gates = Arc::clone(&shared);
+        parts.spawn(async move { gates.gates.serve(&gates.shutdown).await });
         let router = crate::http::router(Arc::clone(&shared));
         let stop = shared.shutdown.clone();
         // Failed attempts are counted by the address they come from.

@@ -9,6 +9,7 @@ pub mod context;
 pub mod driver;
 mod executor;
 pub mod loop_detection;
+pub mod pacing;
 pub mod ports;
 pub mod recovery;
 pub mod response;

@@ -70,6 +70,47 @@ pub enum FromWorker {
         /// What.
         live: Live,
     },
+    /// Of the gate before a provider's key. May be lost: then the worker goes by its own waits.
+    Pace {
+        /// The provider, as models are named before the slash.
+        provider: String,
+        /// What.
+        pace: Pace,
+    },
+}
+
+/// What a worker says at the gate before a provider's key (spec 10.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "pace", rename_all = "snake_case")]
+pub enum Pace {
+    /// The provider refused its call: there were too many.
+    Limited {
+        /// How long the provider asked to wait, in milliseconds.
+        retry_after_ms: Option<u64>,
+    },
+    /// It wants a turn for its next call.
+    Asks {
+        /// Numbers its questions.
+        turn: u64,
+    },
+}
+
+/// What a worker is told there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum PaceOrder {
+    /// Somebody who shares the key met its limit: ask for a turn before each call from now on.
+    Held {
+        /// Until the first turn is given, in milliseconds.
+        wait_ms: u64,
+    },
+    /// The call may leave.
+    Turn {
+        /// The question's number.
+        turn: u64,
+    },
+    /// No more turns are needed.
+    Free,
 }
 
 /// News that may be lost.
@@ -215,6 +256,13 @@ pub enum ToWorker {
         id: CommandId,
         /// What.
         command: Command,
+    },
+    /// Of the gate before a provider's key. May be lost.
+    Pace {
+        /// The provider, as models are named before the slash.
+        provider: String,
+        /// What.
+        order: PaceOrder,
     },
     /// Still here.
     Ping,

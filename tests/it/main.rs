@@ -16,6 +16,7 @@ mod crashes;
 mod delivery;
 mod loops;
 mod outcomes;
+mod pacing;
 mod permissions;
 mod processes;
 mod repositories;

@@ -13,12 +13,13 @@ use anyhow::Context as _;
 use query_engine::{
     Cancel, Engine, EngineConfig, LoopState, Ports,
     budget::Budget,
-    ports::{Durability, Grants, NoHooks, Observer as _, Prefix, Unlimited},
+    pacing::Paced,
+    ports::{Durability, Grants, Model, NoHooks, Observer as _, Prefix, Unlimited},
 };
 use swarm_protocol::{
     ExitReason,
     frame::{Keys, Live},
-    launch::WorkerLaunch,
+    launch::{ModelEndpoint, WorkerLaunch},
     record::{RecordBody, RunEnd, RunStarted},
     usage::Caps,
 };
@@ -264,12 +265,14 @@ impl Agent {
         let client = model_client::HttpClient::new().map_err(unusable)?;
         let model =
             model_client::connect(&launch.spec.model, keys.model.as_deref(), &client).map_err(unusable)?;
+        let model = self.paced(&launch.spec.model, model);
         // Without its key a second model is as good as not configured.
-        let other = |endpoint: &Option<_>, key: &Option<String>| {
+        let other = |endpoint: &Option<ModelEndpoint>, key: &Option<String>| {
             let endpoint = endpoint.as_ref()?;
             model_client::connect(endpoint, key.as_deref(), &client)
                 .inspect_err(|error| tracing::warn!(%error, "a second model cannot be used"))
                 .ok()
+                .map(|model| self.paced(endpoint, model))
         };
         let prefix =
             self.prefix(parts).map_err(|error| ExitReason::StorageError { message: format!("{error:#}") })?;
@@ -309,6 +312,12 @@ impl Agent {
             observer: self.link.outbox.clone(),
         };
         Ok(Engine::new(config, ports, state))
+    }
+
+    /// A model behind the gate that all who share its key have.
+    fn paced(&self, endpoint: &ModelEndpoint, model: Arc<dyn Model>) -> Arc<dyn Model> {
+        let turns = self.link.gates.turns(&endpoint.provider, self.link.outbox.clone());
+        Arc::new(Paced::new(model, &endpoint.provider, turns, self.link.outbox.clone()))
     }
 
     fn prefix(&self, parts: &Parts) -> anyhow::Result<Prefix> {

@@ -9,6 +9,7 @@ pub mod grants;
 pub mod keeper;
 pub mod link;
 pub mod originals;
+pub mod pacing;
 pub mod record;
 pub mod sandbox;
 pub mod shell;

@@ -36,6 +36,8 @@ mod outbox;
 use outbox::Next;
 pub use outbox::Outbox;
 
+use crate::pacing::Gates;
+
 /// Pauses between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -92,6 +94,8 @@ pub struct Link {
     pub state: watch::Receiver<LinkState>,
     /// The keys, once the server gave them.
     pub keys: watch::Receiver<Option<Keys>>,
+    /// What it tells of limits that others met.
+    pub gates: Arc<Gates>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -112,6 +116,7 @@ impl Link {
         let (state_sender, state) = watch::channel(LinkState::Away);
         let (keys_sender, keys) = watch::channel(None);
         let (commands_sender, commands) = mpsc::channel(COMMANDS);
+        let gates = Arc::<Gates>::default();
         let connector = Connector {
             socket: config.socket.clone(),
             config,
@@ -119,10 +124,11 @@ impl Link {
             state: state_sender,
             keys: keys_sender,
             commands: commands_sender,
+            gates: gates.clone(),
             has_taken: Box::new(has_taken),
             delivered: HashSet::new(),
         };
-        (Self { outbox, state, keys, task: tokio::spawn(connector.run()) }, commands)
+        (Self { outbox, state, keys, gates, task: tokio::spawn(connector.run()) }, commands)
     }
 
     /// Waits until there are keys, or the server refuses this process.
@@ -153,6 +159,7 @@ struct Connector {
     state: watch::Sender<LinkState>,
     keys: watch::Sender<Option<Keys>>,
     commands: mpsc::Sender<(CommandId, Command)>,
+    gates: Arc<Gates>,
     has_taken: Box<dyn Fn(CommandId) -> bool + Send + Sync>,
     /// Given to the run by this process, recorded or about to be.
     delivered: HashSet<CommandId>,
@@ -178,6 +185,7 @@ impl Connector {
                 Ended::Lost(error) => tracing::debug!(%error, "no connection to the server"),
             }
             self.outbox.set_connected(false);
+            self.gates.forget();
             // A try that fails is no news.
             self.state.send_if_modified(|state| std::mem::replace(state, LinkState::Away) != LinkState::Away);
             if began.elapsed() > LONGEST_PAUSE {
@@ -328,6 +336,7 @@ impl Connector {
             ToWorker::Refused { reason } => return Some(Ended::Refused(reason)),
             ToWorker::Welcome { keys, .. } => self.take_keys(keys),
             ToWorker::Keys { keys } => self.take_keys(Some(keys)),
+            ToWorker::Pace { provider, order } => self.gates.take(&provider, &order),
             ToWorker::Ping => {}
         }
         None
@@ -350,6 +359,8 @@ async fn write(mut writer: OwnedWriteHalf, outbox: &Outbox, transcript: &Path, m
             // A record this large can only be an end record with a huge result; its file has it whole.
             Err(error) => tracing::error!(%error, "a frame was not sent"),
         };
+        // A call waits for their answer.
+        outbox.take_pace().iter().for_each(|frame| add(&mut bytes, frame));
         match outbox.next_records(sent, BATCH) {
             Next::Frames(frames, up_to) => {
                 frames.iter().for_each(|frame| add(&mut bytes, frame));

@@ -85,6 +85,9 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> String {
         }
         metrics::gauge!("swarm_notifications_queued").set(queued as f64);
         metrics::gauge!("swarm_notification_oldest_seconds").set(oldest_ms as f64 / 1000.0);
+        let (held, waiting) = shared.gates.figures();
+        metrics::gauge!("swarm_rate_limits_held").set(held as f64);
+        metrics::gauge!("swarm_rate_limit_waiting").set(waiting as f64);
         metrics::gauge!("swarm_permission_requests_open").set(asks as f64);
         for (model, (input, output, cached, usd)) in tokens {
             metrics::gauge!("swarm_tokens", "model" => model.clone(), "kind" => "input").set(input as f64);

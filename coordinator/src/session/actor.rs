@@ -32,6 +32,7 @@ mod coordinator;
 mod ends;
 mod keys;
 mod links;
+pub(crate) mod pacing;
 mod people;
 mod records;
 mod workers;

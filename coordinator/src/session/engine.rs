@@ -26,7 +26,7 @@ use swarm_protocol::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{KeyRing, Order, SessionHandle, model::SessionModel, prompt, tools};
+use super::{KeyRing, Order, SessionHandle, actor::pacing::paced, model::SessionModel, prompt, tools};
 use crate::{clock, journal::Journal as _, opening, server::Shared};
 
 /// Why the loop cannot begin.
@@ -57,7 +57,18 @@ pub(crate) fn start(
     compact: bool,
 ) -> Result<(CancellationToken, AbortOnDropHandle<()>), StartError> {
     let models = &model.spec.models;
-    let connect = |endpoint| shared.connect(endpoint, keys);
+    let actor = Arc::new(ActorPort {
+        handle: handle.clone(),
+        shared: Arc::clone(shared),
+        session: model.id,
+        spec: model.spec.clone(),
+        results: shared.home.project(&model.spec.repo_key).join(model.id.to_string()).join("results"),
+    });
+    let observer: Arc<dyn Observer> = actor.clone();
+    let connect = |endpoint| {
+        let connected = shared.connect(endpoint, keys)?;
+        Ok(paced(shared, model, keys, endpoint, connected, &observer))
+    };
     let main = connect(&models.coordinator)?;
     let fallback = models.fallback.as_ref().map(connect).transpose()?;
     let helper = models.helper.as_ref().map(connect).transpose()?;
@@ -79,13 +90,6 @@ pub(crate) fn start(
     config.context_window = models.coordinator.context_window;
     config.cache_ttl = models.coordinator.cache_ttl();
     config.keepalive = model.spec.worker_limits.cache_keepalive;
-    let actor = Arc::new(ActorPort {
-        handle: handle.clone(),
-        shared: Arc::clone(shared),
-        session: model.id,
-        spec: model.spec.clone(),
-        results: shared.home.project(&model.spec.repo_key).join(model.id.to_string()).join("results"),
-    });
     let ports = Ports {
         model: main,
         fallback,
@@ -96,8 +100,8 @@ pub(crate) fn start(
         inbox: actor.clone(),
         grants: actor.clone(),
         hooks: Arc::new(NoHooks),
-        surroundings: actor.clone(),
-        observer: actor,
+        surroundings: actor,
+        observer,
     };
     let state = restored(model);
     let cancel = Cancel::default();

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use swarm_protocol::{
     codec::{self, Decoder},
     event::{Event, EventLine},
-    frame::{FromWorker, Live, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, ToWorker},
+    frame::{FromWorker, Live, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, Pace, ToWorker},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -160,6 +160,10 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
         // A frame half read stays in the decoder when another branch wins.
         let alive = tokio::select! {
             frame = link.next() => match frame {
+                Some(FromWorker::Pace { provider, pace }) => {
+                    take_pace(&shared, number, &provider, &pace);
+                    true
+                }
                 Some(frame) => take(&shared, &session, &worker_id, run, frame).await,
                 None => false,
             },
@@ -174,7 +178,18 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
             break;
         }
     }
+    shared.gates.leave(number);
     session.tell(Order::Disconnected { worker_id, connection: number }).await.ok();
+}
+
+fn take_pace(shared: &Shared, link: u64, provider: &str, pace: &Pace) {
+    match *pace {
+        Pace::Limited { retry_after_ms } => {
+            shared.count_limit(provider);
+            shared.gates.limited_there(link, provider, retry_after_ms.map(Duration::from_millis));
+        }
+        Pace::Asks { turn } => shared.gates.ask_there(link, provider, turn),
+    }
 }
 
 async fn take(
@@ -185,7 +200,8 @@ async fn take(
     frame: FromWorker,
 ) -> bool {
     match frame {
-        FromWorker::Hello { .. } => false,
+        // Taken up before, or not now.
+        FromWorker::Hello { .. } | FromWorker::Pace { .. } => false,
         FromWorker::Record { head, body } => {
             session.tell(Order::Record1 { worker_id: worker_id.clone(), run, head, body }).await.is_ok()
         }

@@ -1,8 +1,9 @@
-//! Leave to spend: the agent's own budget first, then what it shares with others (spec 10.1).
+//! Leave for a call: the gate of the provider's key, the agent's own budget, then what it shares with others (spec 10.1).
 
 use std::sync::Arc;
 
 use swarm_protocol::{Block, Usage};
+use tokio::time::Instant;
 
 use super::{Cancel, Engine};
 use crate::{
@@ -35,12 +36,17 @@ impl Engine {
         call: PlannedCall,
         cancel: &Cancel,
     ) -> Result<Result<u64, StepOutcome>, StorageError> {
+        let asked = Instant::now();
         // The question is taken back when a cancel wins.
         let grant = tokio::select! {
             biased;
             () = cancel.cancelled() => None,
             grant = self.ask_for_grant(model, call) => Some(grant),
         };
+        // What others made it wait for is no time that its own request has failed.
+        if let Some(first) = &mut self.first_failure {
+            *first += asked.elapsed();
+        }
         match grant {
             Some(Grant::Call { max_tokens }) => Ok(Ok(max_tokens)),
             Some(Grant::Spent { budget }) => Ok(Err(StepOutcome::BudgetSpent { budget })),
@@ -58,6 +64,8 @@ impl Engine {
             Ok(max_tokens) => call.max_tokens = max_tokens,
             Err(budget) => return Grant::Spent { budget },
         }
+        // Before the grant, which others could use meanwhile.
+        model.ready().await;
         self.ports.grants.grant(&call).await
     }
 

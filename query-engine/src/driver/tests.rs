@@ -24,6 +24,7 @@ mod compaction;
 mod generated;
 mod keepalive;
 mod loops;
+mod pacing;
 mod recovery;
 mod resume;
 mod spending;

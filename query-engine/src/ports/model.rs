@@ -270,6 +270,10 @@ pub trait Model: Send + Sync {
     /// What is known of it.
     fn info(&self) -> ModelInfo;
 
+    /// Waits until the provider may be asked: others who share its key may have met a limit. Dropping the future takes
+    /// the question back.
+    async fn ready(&self) {}
+
     /// Sends a request. Dropping the stream closes the connection.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError>;
 

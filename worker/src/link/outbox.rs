@@ -14,6 +14,8 @@ use tokio::sync::{Notify, watch};
 const MAX_RECORDS: usize = 1_024;
 /// Live news kept while the socket is busy; the oldest go first.
 const MAX_LIVE: usize = 256;
+/// Words to the gates kept meanwhile: a call has one or two.
+const MAX_PACE: usize = 16;
 
 /// The queue between the run and the connection.
 pub struct Outbox {
@@ -29,6 +31,7 @@ struct Queue {
     records: VecDeque<(u64, FromWorker)>,
     last: Option<RecordMark>,
     live: VecDeque<Live>,
+    pace: VecDeque<FromWorker>,
     is_connected: bool,
 }
 
@@ -84,12 +87,13 @@ impl Outbox {
         self.queue().last
     }
 
-    pub(super) fn set_connected(&self, is_connected: bool) {
+    pub(crate) fn set_connected(&self, is_connected: bool) {
         let mut queue = self.queue();
         queue.is_connected = is_connected;
         if !is_connected {
             // Old deltas mean nothing to a server that comes back later.
             queue.live.clear();
+            queue.pace.clear();
         }
     }
 
@@ -125,6 +129,24 @@ impl Outbox {
         let frames: Vec<_> = queue.records.iter().filter(|(n, _)| *n > sent).take(limit).cloned().collect();
         let up_to = frames.last().map_or(sent, |(n, _)| *n);
         Next::Frames(frames.into_iter().map(|(_, frame)| frame).collect(), up_to)
+    }
+
+    /// A word to the gate before a provider's key; nobody hears it while there is no link.
+    pub(crate) fn pace(&self, frame: FromWorker) {
+        let mut queue = self.queue();
+        if !queue.is_connected {
+            return;
+        }
+        if queue.pace.len() == MAX_PACE {
+            queue.pace.pop_front();
+        }
+        queue.pace.push_back(frame);
+        drop(queue);
+        self.news.notify_one();
+    }
+
+    pub(crate) fn take_pace(&self) -> Vec<FromWorker> {
+        self.queue().pace.drain(..).collect()
     }
 
     pub(super) fn take_live(&self) -> Vec<Live> {

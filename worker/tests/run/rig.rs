@@ -165,7 +165,7 @@ impl Rig {
                         );
                     }
                 }
-                FromWorker::Live { .. } | FromWorker::Hello { .. } => {}
+                FromWorker::Live { .. } | FromWorker::Pace { .. } | FromWorker::Hello { .. } => {}
             }
         }
     }

@@ -157,6 +157,7 @@ impl Actor {
                 self.desk.run(&permission.request.id, now);
             }
         }
+        self.join_gates(&hello.worker_id);
         self.send_pending(&hello.worker_id);
         HelloAnswer::Welcome { acknowledged, keys }
     }
