@@ -22,6 +22,7 @@ mod pacing;
 mod projections;
 mod repositories;
 mod review;
+mod room;
 mod serve;
 pub mod server;
 mod session;

@@ -6,6 +6,7 @@ use swarm_protocol::{
     api::{OverviewRow, SessionView, WorkerView},
     launch::Expects,
     notification::Doubt,
+    status::WAITS_FOR_PLACE,
 };
 
 use crate::ordinal::ordinal;
@@ -47,7 +48,8 @@ fn place(worker: &WorkerView, now: Timestamp) -> Place {
             let word = worker
                 .position
                 .map_or("Queued".to_owned(), |position| format!("Queued, {}", ordinal(position)));
-            make("queued", &word, "○", String::new(), "")
+            let fact = if cause == WAITS_FOR_PLACE { String::new() } else { cause };
+            make("queued", &word, "○", fact, "")
         }
         (WorkerStatus::Starting, _) => make("working", "Setting up", "◐", worker.activity.clone(), ""),
         (WorkerStatus::Running, _) if quiet > QUIET_MS => {

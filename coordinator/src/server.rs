@@ -27,6 +27,7 @@ use crate::{
     journal::sqlite::SqliteJournal,
     live::LiveTable,
     pacing::Gates,
+    room::{Floors, Lack, Room},
     session::{KeyRing, Order, SessionHandle, engine::StartError},
     sessions::Sessions,
     workers::{run::sha256_hex, socket, tmux},
@@ -171,6 +172,18 @@ impl Shared {
                 None
             }
         }
+    }
+
+    /// What keeps a worker with a worktree below `root` from being started: memory or disk that is not free.
+    pub(crate) async fn lacks(&self, root: PathBuf) -> Option<Lack> {
+        self.room(root).await.lacks(&Floors::new(&self.settings))
+    }
+
+    /// What is free for workers with worktrees below `root`.
+    pub(crate) async fn room(&self, root: PathBuf) -> Room {
+        let home = self.home.root().to_owned();
+        // A file system may take its time.
+        tokio::task::spawn_blocking(move || Room::measure(&[&home, &root])).await.unwrap_or_default()
     }
 
     /// Runs something beside sessions until it is done or the server ends.

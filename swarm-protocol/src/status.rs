@@ -167,6 +167,9 @@ pub enum WaitingFor {
     Server,
 }
 
+/// Why a worker is queued, unless its cause names something else.
+pub const WAITS_FOR_PLACE: &str = "waits for a place";
+
 /// Where a worker stands (spec 6.3). A finished worker goes back to `starting` by a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -20,6 +20,7 @@ mod pacing;
 mod permissions;
 mod processes;
 mod repositories;
+mod room;
 mod streaming;
 mod transcripts;
 mod waiting;

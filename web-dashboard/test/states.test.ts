@@ -72,6 +72,11 @@ describe("causes in words, never a bare code", () => {
     expect(doubtSentence("a_new_doubt")).toBe("a new doubt");
   });
   it("prefers the server's cause", () => {
+    const queued = { status: "pending", position: 2 } as const;
+    expect(workerFact(worker({ ...queued, cause: "waits for a place" }))).toBe("place 2");
+    expect(workerFact(worker({ ...queued, cause: "waits for memory: 9 MiB free" }))).toBe(
+      "waits for memory: 9 MiB free",
+    );
     expect(workerFact(worker({ status: "failed", cause: "rate limit", exit_reason: "lost" }))).toBe(
       "rate limit",
     );

@@ -87,6 +87,10 @@ pub struct Config {
     /// Workers of one session at a time.
     pub max_workers: u32,
     pub max_workers_per_server: u32,
+    /// Free memory below which no worker is started; 0 asks for none.
+    pub limits_free_memory_mib: u32,
+    /// Free disk below which no worker is started; 0 asks for none.
+    pub limits_free_disk_mib: u32,
     pub max_tool_concurrency: u32,
     pub coordinator_max_turns: u32,
     pub worker_max_turns: u32,
@@ -224,6 +228,8 @@ impl Config {
             context_window: number("context_window"),
             max_workers: small("max_workers"),
             max_workers_per_server: small("max_workers_per_server"),
+            limits_free_memory_mib: small("limits.free_memory_mib"),
+            limits_free_disk_mib: small("limits.free_disk_mib"),
             max_tool_concurrency: small("max_tool_concurrency"),
             coordinator_max_turns: small("coordinator.max_turns"),
             worker_max_turns: small("worker.max_turns"),

@@ -71,7 +71,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 34] = [
+pub(crate) const KEYS: [Key; 36] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -80,6 +80,8 @@ pub(crate) const KEYS: [Key; 34] = [
     key("context_window", number(4_096, 10_000_000), "", "200000"),
     key("max_workers", number(1, 64), "8", "3"),
     server("max_workers_per_server", number(1, 256), "32", "16"),
+    server("limits.free_memory_mib", number(0, 1_000_000_000), "256", "1024"),
+    server("limits.free_disk_mib", number(0, 1_000_000_000), "512", "10240"),
     key("max_tool_concurrency", number(1, 64), "10", "4"),
     key("coordinator.max_turns", number(1, 100_000), "200", "100"),
     key("worker.max_turns", number(1, 100_000), "500", "100"),

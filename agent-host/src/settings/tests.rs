@@ -43,6 +43,7 @@ fn defaults_need_no_file() {
     let config = Config::new(&ConfigInputs::default()).unwrap();
     assert_eq!(config.model, None);
     assert_eq!((config.max_workers, config.max_workers_per_server), (8, 32));
+    assert_eq!((config.limits_free_memory_mib, config.limits_free_disk_mib), (256, 512));
     assert_eq!(
         (config.worker_max_turns, config.coordinator_max_turns, config.worker_restarts),
         (500, 200, 1)

@@ -1,6 +1,8 @@
 //! One line about one worker, in columns: live, in `ps`, and at the end of a run. Pure.
 
-use swarm_protocol::{Timestamp, WaitingFor, WorkerId, WorkerStatus, launch::Expects};
+use swarm_protocol::{
+    Timestamp, WaitingFor, WorkerId, WorkerStatus, launch::Expects, status::WAITS_FOR_PLACE,
+};
 
 use super::{
     format,
@@ -261,7 +263,10 @@ pub(crate) fn doing(worker: &WorkerRow, asks: Option<&str>, now: Timestamp) -> S
     let cause = visible(&worker.cause);
     match worker.status {
         WorkerStatus::Pending => match worker.position {
-            Some(position) => format!("queued, {} in line", ordinal(position)),
+            Some(position) if cause.is_empty() || cause == WAITS_FOR_PLACE => {
+                format!("queued, {} in line", ordinal(position))
+            }
+            Some(_) => format!("queued, {cause}"),
             None => "queued".to_owned(),
         },
         WorkerStatus::Starting => match visible(&worker.activity) {

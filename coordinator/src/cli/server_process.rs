@@ -15,7 +15,10 @@ use super::{
     error::{CliError, Result},
     shell::Shell,
 };
-use crate::home::{self, HomeError};
+use crate::{
+    home::{self, HomeError},
+    room::free_disk,
+};
 
 /// The exit code of a server that found the home taken: its shell waits for the other one.
 pub(crate) const EXIT_HOME_TAKEN: u8 = 75;
@@ -187,7 +190,7 @@ pub(crate) fn home_error(shell: &Shell, error: &HomeError) -> CliError {
     let root = shell.path(shell.home.root());
     match error {
         HomeError::Io { path, source } => {
-            let cause = match free_space(shell.home.root()) {
+            let cause = match free_disk(shell.home.root()) {
                 Some(0) => format!("0 B free at {root}; nothing was started"),
                 _ => format!("{}; nothing was started", shell.path(path)),
             };
@@ -206,11 +209,4 @@ fn plain(error: &std::io::Error) -> String {
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut characters = text.chars();
     characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
-}
-
-/// Bytes free where a path is, or would be.
-pub(crate) fn free_space(path: &std::path::Path) -> Option<u64> {
-    let existing = path.ancestors().find(|ancestor| ancestor.exists())?;
-    let figures = nix::sys::statvfs::statvfs(existing).ok()?;
-    Some(figures.blocks_available() * figures.fragment_size())
 }

@@ -10,7 +10,7 @@ use axum::{
 };
 use swarm_protocol::WorkerStatus;
 
-use crate::{clock, server::Shared};
+use crate::{clock, room::Floors, server::Shared};
 
 const STATUSES: [WorkerStatus; 8] = [
     WorkerStatus::Pending,
@@ -78,7 +78,17 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> String {
         sum.2 += used.cache_read_tokens;
         sum.3 += usd;
     }
+    let room = shared.room(shared.home.worktrees()).await;
+    let floors = Floors::new(&shared.settings);
     metrics::with_local_recorder(&shared.recorder, || {
+        for (resource, free, floor) in
+            [("memory", room.memory, floors.memory), ("disk", room.disk, floors.disk)]
+        {
+            if let Some(free) = free {
+                metrics::gauge!("swarm_free_bytes", "resource" => resource).set(free as f64);
+            }
+            metrics::gauge!("swarm_free_bytes_floor", "resource" => resource).set(floor as f64);
+        }
         metrics::gauge!("swarm_sessions").set(sessions as f64);
         for (status, count) in STATUSES.iter().zip(by_status) {
             metrics::gauge!("swarm_workers", "status" => status.as_str()).set(count as f64);

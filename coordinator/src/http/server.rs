@@ -214,24 +214,16 @@ pub(super) async fn nodes(State(shared): State<Arc<Shared>>) -> Result<Json<Vec<
     for handle in shared.sessions.all() {
         workers += handle.read(|model| model.places_taken() as u32).await?;
     }
-    let free_disk = nix::sys::statvfs::statvfs(shared.home.root())
-        .map(|stat| stat.blocks_available() * stat.fragment_size())
-        .unwrap_or(0);
+    let room = shared.room(shared.home.worktrees()).await;
     Ok(Json(vec![NodeView {
         name: "local".to_owned(),
         workers,
         max_workers: shared.settings.max_workers_per_server,
         cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-        free_memory: free_memory().unwrap_or(0),
-        free_disk,
+        free_memory: room.memory.unwrap_or(0),
+        free_disk: room.disk.unwrap_or(0),
         sandbox_tier: shared.sandbox().await.tier,
     }]))
-}
-
-fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// Not available yet.

@@ -46,6 +46,9 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 /// How long a worker's link may be gone before its state says so: one that only connects again does not flicker.
 const AWAY_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often a queued worker looks for room on the machine.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(2);
+
 /// How soon what could not be stored is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -86,6 +89,8 @@ pub(crate) struct Actor {
     stop_deadlines: HashMap<WorkerId, Instant>,
     /// Workers that should have a link and have none: when their state says so.
     away: HashMap<WorkerId, Instant>,
+    /// When queued workers look again whether memory and disk are free.
+    look_for_room_at: Option<Instant>,
     desk: Desk,
     projection: Projection,
     drained: Drained,
@@ -142,6 +147,7 @@ pub(crate) fn spawn(
         places: HashMap::new(),
         stop_deadlines: HashMap::new(),
         away: HashMap::new(),
+        look_for_room_at: None,
         drained: Drained::default(),
         asks: None,
         wake_at: None,
@@ -528,7 +534,8 @@ impl Actor {
         let stops = self.stop_deadlines.values().copied();
         let desk = self.desk.next_deadline().filter(|_| self.broken.is_none());
         let away = self.away.values().copied().filter(|_| self.broken.is_none());
-        self.wake_at.into_iter().chain(desk).chain(stops).chain(away).chain(self.retry_at).min()
+        let room = self.look_for_room_at.filter(|_| self.broken.is_none());
+        self.wake_at.into_iter().chain(desk).chain(stops).chain(away).chain(room).chain(self.retry_at).min()
     }
 
     async fn pass_deadlines(&mut self) -> Result<(), OrderError> {
@@ -536,6 +543,8 @@ impl Actor {
         if self.broken.is_some() {
             return Ok(());
         }
+        // What follows is looked at anyway.
+        self.look_for_room_at = self.look_for_room_at.filter(|at| *at > now);
         let overdue: Vec<PermissionRequestId> = self.desk.overdue(now);
         for id in overdue {
             if let Err(error) = self.time_out(&id).await {

@@ -228,6 +228,8 @@ function completed(worker: WorkerView): StateWord {
 export function workerFact(worker: WorkerView): string {
   switch (worker.status) {
     case "pending":
+      // The line is for places, unless the machine itself has no room.
+      if (worker.cause && worker.cause !== "waits for a place") return worker.cause;
       return worker.position === null ? "" : `place ${worker.position}`;
     case "failed":
       return worker.cause ?? exitSentence(worker.exit_reason, worker.exit_detail);

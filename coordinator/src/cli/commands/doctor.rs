@@ -21,6 +21,7 @@ use super::super::{
     text::visible,
 };
 use super::show::tier_words;
+use crate::room::{Floors, Room, free_disk};
 
 /// Git older than this lacks what worktrees and merges need.
 const OLDEST_GIT: (u32, u32) = (2, 38);
@@ -61,8 +62,15 @@ pub(crate) async fn doctor(shell: &mut Shell, args: &DoctorArgs) -> Result<u8> {
     if args.chaos {
         return Err(super::later("doctor", "--chaos"));
     }
-    let findings =
-        [git(), home(shell), server(shell).await, sandbox(&shell.around.program), model(shell), tmux()];
+    let findings = [
+        git(),
+        home(shell),
+        room(shell),
+        server(shell).await,
+        sandbox(&shell.around.program),
+        model(shell),
+        tmux(),
+    ];
     for finding in &findings {
         if shell.is_json() {
             let health = match finding.health {
@@ -121,7 +129,7 @@ fn git() -> Finding {
 
 fn home(shell: &Shell) -> Finding {
     let root = shell.path(shell.home.root());
-    let free = server_process::free_space(shell.home.root());
+    let free = free_disk(shell.home.root());
     let words = free.map_or_else(|| root.clone(), |free| format!("{root}, {} free", format::size(free)));
     let existing = shell.home.root().ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
     let writable = nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK).is_ok();
@@ -132,6 +140,30 @@ fn home(shell: &Shell) -> Finding {
             Finding::new("home", Health::Doubtful, words).hint("worktrees need space: swarm gc")
         }
         (true, _) => Finding::new("home", Health::Good, words),
+    }
+}
+
+/// Whether a worker would be started now, by what is free and by the settings.
+fn room(shell: &Shell) -> Finding {
+    let settings = match task::settings(shell, None, Vec::new()) {
+        Ok(settings) => settings,
+        Err(error) => return Finding::new("room", Health::Bad, error.message).hint(error.causes.join(" ")),
+    };
+    let floors = Floors::new(&settings.config);
+    let worktrees = settings.config.worktree_root.clone().unwrap_or_else(|| shell.home.worktrees());
+    let found = Room::measure(&[shell.home.root(), &worktrees]);
+    let size = |free: Option<u64>| free.map_or_else(|| "unknown".to_owned(), format::size);
+    let words = format!(
+        "memory {}, disk {} free; a worker starts from {} and {}",
+        size(found.memory),
+        size(found.disk),
+        format::size(floors.memory),
+        format::size(floors.disk),
+    );
+    match found.lacks(&floors) {
+        None => Finding::new("room", Health::Good, words),
+        Some(lack) => Finding::new("room", Health::Doubtful, words)
+            .hint(format!("a worker {}; free some, or lower the setting", lack.reason())),
     }
 }
 

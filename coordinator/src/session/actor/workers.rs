@@ -8,11 +8,13 @@ use swarm_protocol::{
     frame::Command,
     launch::{Isolation, WorkerSpec},
     process::ProcessIdentity,
+    status::WAITS_FOR_PLACE,
 };
 use tokio::time::Instant;
 
-use super::{Actor, STOP_GRACE};
+use super::{Actor, LOOK_FOR_ROOM, STOP_GRACE};
 use crate::{
+    room::{self, Lack},
     session::{
         OrderError, SpawnOrder, Spawned, Stopping, WorkerMessage, WorkerMessaged,
         model::{StopOrder, WorkerModel},
@@ -90,6 +92,8 @@ impl Actor {
 
     /// Starts queued workers while places are free, and keeps the positions of the others true.
     pub(super) async fn fill_places(&mut self) -> Result<(), OrderError> {
+        self.look_for_room_at = None;
+        let mut lack = None;
         loop {
             let queued = self.model.workers.iter().find(|worker| worker.status == WorkerStatus::Pending);
             let Some(queued) = queued else { break };
@@ -99,6 +103,12 @@ impl Actor {
             }
             // The session waits for the key; a run without it could only fail.
             if self.missing_key(&queued.spec.model).is_some() {
+                break;
+            }
+            lack = self.shared.lacks(run::worktree_root(&self.shared, &self.model)).await;
+            if lack.is_some() {
+                // Nobody tells when there is room again.
+                self.look_for_room_at = Some(Instant::now() + LOOK_FOR_ROOM);
                 break;
             }
             let Some(place) = self.shared.take_place(&self.handle) else { break };
@@ -112,14 +122,14 @@ impl Actor {
             self.model.workers.iter().filter(|worker| worker.status == WorkerStatus::Pending).enumerate()
         {
             let position = Some(at as u32 + 1);
-            if worker.position != position {
+            if worker.position != position || room::is_news(&worker.cause, lack.as_ref()) {
                 events.push(Event::WorkerState {
                     worker_id: worker.spec.id.clone(),
                     from: WorkerStatus::Pending,
                     status: WorkerStatus::Pending,
                     waiting_for: None,
                     position,
-                    reason: "waits for a place".to_owned(),
+                    reason: lack.as_ref().map_or_else(|| WAITS_FOR_PLACE.to_owned(), Lack::reason),
                     worker: None,
                 });
             }
