@@ -171,6 +171,8 @@ pub(crate) struct HelloOrder {
     pub(crate) frames: mpsc::Sender<ToWorker>,
     /// Which connection: a later one replaces an earlier.
     pub(crate) connection: u64,
+    /// The version that is spoken on it.
+    pub(crate) version: u32,
 }
 
 /// What a worker's hello is answered with.

@@ -103,6 +103,10 @@ impl Model for Paced {
         self.model.cost(model, usage)
     }
 
+    fn least_output(&self) -> u64 {
+        self.model.least_output()
+    }
+
     fn request_bytes(&self, request: &ModelRequest) -> usize {
         self.model.request_bytes(request)
     }

@@ -17,7 +17,10 @@ use crate::{
 };
 
 /// The version this build speaks; the handshake takes the highest both know.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
+
+/// The version that knows the gates before providers' keys: who speaks an older one is told nothing of them.
+pub const PACE_SINCE: u32 = 2;
 
 /// The oldest version this build still speaks.
 pub const OLDEST_PROTOCOL_VERSION: u32 = 1;

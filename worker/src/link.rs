@@ -184,7 +184,7 @@ impl Connector {
                 }
                 Ended::Lost(error) => tracing::debug!(%error, "no connection to the server"),
             }
-            self.outbox.set_connected(false);
+            self.outbox.set_connected(None);
             self.gates.forget();
             // A try that fails is no news.
             self.state.send_if_modified(|state| std::mem::replace(state, LinkState::Away) != LinkState::Away);
@@ -208,12 +208,12 @@ impl Connector {
 
     async fn connection(&mut self) -> Ended {
         let greeted = tokio::time::timeout(PATIENCE, self.greet()).await;
-        let (reader, writer, decoder, sent) = match greeted {
+        let (reader, writer, decoder, sent, version) = match greeted {
             Ok(Ok(connection)) => connection,
             Ok(Err(ended)) => return ended,
             Err(_) => return Ended::Lost(io::ErrorKind::TimedOut.into()),
         };
-        self.outbox.set_connected(true);
+        self.outbox.set_connected(Some(version));
         self.state.send_replace(LinkState::Connected);
         let outbox = self.outbox.clone();
         let transcript = self.config.transcript.clone();
@@ -224,7 +224,7 @@ impl Connector {
         }
     }
 
-    async fn greet(&self) -> Result<(OwnedReadHalf, OwnedWriteHalf, Decoder, u64), Ended> {
+    async fn greet(&self) -> Result<(OwnedReadHalf, OwnedWriteHalf, Decoder, u64, u32), Ended> {
         let stream = UnixStream::connect(&self.socket).await.map_err(Ended::Lost)?;
         let (mut reader, mut writer) = stream.into_split();
         let config = &self.config;
@@ -253,7 +253,7 @@ impl Connector {
                     self.take_keys(keys);
                     let sent = self.known_to(acknowledged, last_record).await;
                     self.outbox.acknowledge(sent);
-                    return Ok((reader, writer, decoder, sent));
+                    return Ok((reader, writer, decoder, sent, version));
                 }
                 Some(ToWorker::Refused { reason }) => return Err(Ended::Refused(reason)),
                 Some(_) => {}

@@ -63,6 +63,7 @@ struct EngineTask {
 /// A worker's link.
 struct Connection {
     number: u64,
+    version: u32,
     frames: mpsc::Sender<ToWorker>,
     /// It stands still until its keys are at hand.
     awaits_keys: bool,

@@ -130,6 +130,7 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
         link.send(&ToWorker::Refused { reason: format!("no session {session_id}") }).await;
         return;
     };
+    let version = newest_version.min(PROTOCOL_VERSION);
     let (frames, mut outgoing) = mpsc::channel(FRAME_QUEUE);
     let order = HelloOrder {
         worker_id: worker_id.clone(),
@@ -139,10 +140,10 @@ async fn link(shared: Arc<Shared>, stream: UnixStream, number: u64) {
         needs_keys,
         frames,
         connection: number,
+        version,
     };
     match session.ask(|reply| Order::Hello(order, reply)).await {
         Ok(HelloAnswer::Welcome { acknowledged, keys }) => {
-            let version = newest_version.min(PROTOCOL_VERSION);
             if !link.send(&ToWorker::Welcome { version, acknowledged, keys }).await {
                 return;
             }

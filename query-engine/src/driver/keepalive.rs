@@ -100,6 +100,7 @@ impl Keepalive {
         if self.budget.allows(&self.spent.0, &self.spent.1, &call, &price).is_err() {
             return Ok(None);
         }
+        self.model.ready().await;
         let mut response = Response::default();
         let mut stream = self.model.stream(&self.request).await?;
         while let Some(event) = stream.next().await {

@@ -7,7 +7,7 @@ use std::{
 
 use agent_host::transcript::StoredRecord;
 use query_engine::ports::Observer;
-use swarm_protocol::frame::{FromWorker, Live, RecordMark};
+use swarm_protocol::frame::{FromWorker, Live, PACE_SINCE, RecordMark};
 use tokio::sync::{Notify, watch};
 
 /// Records kept in memory while the server is away; older ones are read from the transcript again.
@@ -33,6 +33,7 @@ struct Queue {
     live: VecDeque<Live>,
     pace: VecDeque<FromWorker>,
     is_connected: bool,
+    hears_pace: bool,
 }
 
 /// The next records to send.
@@ -87,10 +88,12 @@ impl Outbox {
         self.queue().last
     }
 
-    pub(crate) fn set_connected(&self, is_connected: bool) {
+    /// There is a link on which this version is spoken; or none.
+    pub(crate) fn set_connected(&self, version: Option<u32>) {
         let mut queue = self.queue();
-        queue.is_connected = is_connected;
-        if !is_connected {
+        queue.is_connected = version.is_some();
+        queue.hears_pace = version.is_some_and(|version| version >= PACE_SINCE);
+        if version.is_none() {
             // Old deltas mean nothing to a server that comes back later.
             queue.live.clear();
             queue.pace.clear();
@@ -134,7 +137,7 @@ impl Outbox {
     /// A word to the gate before a provider's key; nobody hears it while there is no link.
     pub(crate) fn pace(&self, frame: FromWorker) {
         let mut queue = self.queue();
-        if !queue.is_connected {
+        if !queue.hears_pace {
             return;
         }
         if queue.pace.len() == MAX_PACE {

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use swarm_protocol::frame::PACE_SINCE;
+
 use super::*;
 
 struct Rig {
@@ -10,7 +12,7 @@ struct Rig {
 
 fn rig() -> Rig {
     let (gates, outbox) = (Gates::default(), Arc::new(Outbox::default()));
-    outbox.set_connected(true);
+    outbox.set_connected(Some(PACE_SINCE));
     let turns = gates.turns("lab", outbox.clone());
     Rig { gates, outbox, turns }
 }
@@ -77,7 +79,7 @@ async fn without_a_link_it_goes_by_its_own_waits() {
     rig.gates.take("lab", &PaceOrder::Held { wait_ms: 60_000 });
     let waiting = rig.waits().await;
     // The server is gone and at once there again, before the call has looked.
-    rig.outbox.set_connected(false);
+    rig.outbox.set_connected(None);
     rig.gates.forget();
     rig.gates.take("lab", &PaceOrder::Held { wait_ms: 60_000 });
     waiting.await.expect("what it asked is lost, so it goes");
@@ -93,4 +95,18 @@ async fn a_turn_that_never_comes_is_not_waited_for_for_ever() {
     rig.gates.take("lab", &PaceOrder::Held { wait_ms: 1_000 });
     let waiting = rig.waits().await;
     waiting.await.expect("it goes after its patience");
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_gates_hears_nothing_of_them() {
+    let outbox = Arc::new(Outbox::default());
+    let gates = Gates::default();
+    let turns = gates.turns("lab", outbox.clone());
+    outbox.set_connected(Some(PACE_SINCE - 1));
+    turns.limited(None);
+    turns.turn().await;
+    assert_eq!(outbox.take_pace().len(), 0);
+    outbox.set_connected(Some(PACE_SINCE));
+    turns.limited(None);
+    assert_eq!(outbox.take_pace().len(), 1);
 }

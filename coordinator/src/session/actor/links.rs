@@ -148,7 +148,8 @@ impl Actor {
             self.note_failure(&error);
             return HelloAnswer::NotNow;
         }
-        let connection = Connection { number: hello.connection, frames: hello.frames, awaits_keys };
+        let (number, version) = (hello.connection, hello.version);
+        let connection = Connection { number, version, frames: hello.frames, awaits_keys };
         self.connections.insert(hello.worker_id.clone(), connection);
         self.away.remove(&hello.worker_id);
         let now = Instant::now();

@@ -9,6 +9,7 @@ use query_engine::{
 };
 use swarm_protocol::{
     Timestamp, WorkerId,
+    frame::PACE_SINCE,
     launch::{ApiKind, ModelEndpoint},
 };
 
@@ -28,6 +29,9 @@ impl Actor {
         else {
             return;
         };
+        if connection.version < PACE_SINCE {
+            return;
+        }
         let others = &self.model.spec.models;
         for endpoint in std::iter::once(&worker.spec.model).chain(&others.helper).chain(&others.fallback) {
             if has_gate(endpoint) {
