@@ -314,6 +314,13 @@ mod tests {
                 .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok());
             lines.filter(|line| line.contains("987654")).count()
         };
+        // The kernel's list of children may be read before the new one is in it.
+        for _ in 0..500 {
+            if sleeping() == 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         assert_eq!(sleeping(), 1);
         drop(run);
         assert_eq!(sleeping(), 0);
