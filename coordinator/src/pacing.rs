@@ -18,8 +18,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+mod burst;
 mod gate;
 
+use burst::Bursts;
+pub(crate) use burst::Cached;
 use gate::Gate;
 
 /// Tells the key of an endpoint from others, without being one; kept in memory only.
@@ -75,6 +78,18 @@ struct Table {
     gates: HashMap<KeyId, Gate<Waiter>>,
     /// By the number of a link and the provider's name there.
     members: HashMap<(u64, String), Member>,
+    bursts: Bursts,
+}
+
+impl Table {
+    /// Whoever waited for a prefix on these links goes on.
+    fn written(&self, links: &[u64]) {
+        for ((link, provider), member) in &self.members {
+            if links.contains(link) {
+                tell(&member.frames, provider, PaceOrder::Written);
+            }
+        }
+    }
 }
 
 /// The gates of a server. Its lock is never held across an await.
@@ -108,9 +123,29 @@ impl Gates {
         table.members.insert((link, provider.to_owned()), Member { key, frames, is_attended });
     }
 
+    /// A worker of this link begins a run, with a prefix that others may have.
+    pub(crate) fn begins(&self, link: u64, provider: &str, cached: Cached) {
+        let mut table = self.table();
+        let Some(wait) = table.bursts.begins(link, cached, Instant::now()) else { return };
+        if let Some(member) = table.members.get(&(link, provider.to_owned())) {
+            let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            tell(&member.frames, provider, PaceOrder::After { wait_ms });
+        }
+    }
+
+    /// The first answer to a worker has begun; what it was sent stays in the cache for so long.
+    pub(crate) fn began(&self, link: u64, ttl: Duration) {
+        let mut table = self.table();
+        let waiting = table.bursts.began(link, ttl, Instant::now());
+        table.written(&waiting);
+    }
+
     /// A link ended.
     pub(crate) fn leave(&self, link: u64) {
-        self.table().members.retain(|(number, _), _| *number != link);
+        let mut table = self.table();
+        table.members.retain(|(number, _), _| *number != link);
+        let waiting = table.bursts.leave(link);
+        table.written(&waiting);
     }
 
     /// A worker met a limit.
@@ -127,7 +162,7 @@ impl Gates {
         let Some(pause) = gate::pause(retry_after) else { return };
         let now = Instant::now();
         let mut table = self.table();
-        let Table { gates, members } = &mut *table;
+        let Table { gates, members, .. } = &mut *table;
         let is_news = match gates.get_mut(key) {
             Some(gate) => gate.limited(pause, now),
             None => {
@@ -149,7 +184,7 @@ impl Gates {
     /// A worker wants a turn.
     pub(crate) fn ask_there(&self, link: u64, provider: &str, turn: u64) {
         let mut table = self.table();
-        let Table { gates, members } = &mut *table;
+        let Table { gates, members, .. } = &mut *table;
         let Some(member) = members.get(&(link, provider.to_owned())) else { return };
         match gates.get_mut(&member.key) {
             Some(gate) => {
@@ -212,7 +247,7 @@ impl Gates {
     /// Gives the turns that are due, and forgets gates that are over. Answers when to look again.
     fn hand_out(&self, now: Instant, jitter: f64) -> Option<Instant> {
         let mut table = self.table();
-        let Table { gates, members } = &mut *table;
+        let Table { gates, members, .. } = &mut *table;
         for gate in gates.values_mut() {
             gate.give_turn(now, jitter, Waiter::go);
         }

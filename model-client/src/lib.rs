@@ -34,7 +34,7 @@ pub use demo::{DemoModel, DemoReply, RequestView, demo_reply, demo_reply_json};
 pub use endpoint::{EndpointError, KeySource, Profile, ResolvedEndpoint, resolve_endpoint};
 pub use error::retry_after;
 pub use http::HttpClient;
-pub use models::DEFAULT_CONTEXT_WINDOW;
+pub use models::{DEFAULT_CONTEXT_WINDOW, caches};
 pub use prices::{TABLE_DATE, cost, is_priced};
 
 /// Why a model cannot be used at all.

@@ -68,12 +68,12 @@ pub(crate) fn info(endpoint: &ModelEndpoint) -> ModelInfo {
     let context_window = endpoint.context_window.unwrap_or(window);
     // With a small configured window the output must leave room for a prompt.
     let max_output = endpoint.max_output.unwrap_or_else(|| output.min((context_window / 2).max(1)));
-    ModelInfo {
-        name: endpoint.display_name(),
-        context_window,
-        max_output,
-        caches: matches!(endpoint.api, ApiKind::Anthropic | ApiKind::Responses),
-    }
+    ModelInfo { name: endpoint.display_name(), context_window, max_output, caches: caches(endpoint) }
+}
+
+/// Whether what is sent there is cached.
+pub fn caches(endpoint: &ModelEndpoint) -> bool {
+    matches!(endpoint.api, ApiKind::Anthropic | ApiKind::Responses)
 }
 
 /// Whether a model takes `thinking: {"type": "adaptive"}`; unknown names do not get it.

@@ -19,8 +19,14 @@ pub trait Turns: Send + Sync {
     /// back.
     async fn turn(&self);
 
+    /// Whether it is a limit that calls wait for; else the wait is too short to be told of.
+    fn is_limited(&self) -> bool;
+
     /// The earliest time at which somebody has a turn, where that is known and ahead.
     fn opens(&self) -> Option<Timestamp>;
+
+    /// An answer has begun.
+    fn began(&self);
 
     /// The provider refused a call because there were too many, and asked to wait so long.
     fn limited(&self, retry_after: Option<Duration>);
@@ -72,6 +78,10 @@ impl Model for Paced {
             () = &mut turn => return,
             () = tokio::time::sleep(PATIENCE) => {}
         }
+        if !self.turns.is_limited() {
+            turn.await;
+            return;
+        }
         let (waiting_for, cause) = (Some(WaitingFor::Model), self.cause.clone());
         self.observer.live(Live::Waiting { waiting_for, cause, until: self.turns.opens() });
         let _told = Told(&*self.observer);
@@ -87,8 +97,11 @@ impl Model for Paced {
         };
         match self.model.stream(request).await {
             Ok(stream) => {
-                let told = move |event: &Result<StreamEvent, ModelError>| {
-                    event.as_ref().err().into_iter().for_each(&report)
+                let turns = Arc::clone(&self.turns);
+                let told = move |event: &Result<StreamEvent, ModelError>| match event {
+                    Ok(StreamEvent::Started { .. }) => turns.began(),
+                    Ok(_) => {}
+                    Err(error) => report(error),
                 };
                 Ok(stream.inspect(told).boxed())
             }

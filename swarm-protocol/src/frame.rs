@@ -91,6 +91,8 @@ pub enum Pace {
         /// How long the provider asked to wait, in milliseconds.
         retry_after_ms: Option<u64>,
     },
+    /// The first answer of its run has begun: the provider holds the prefix now.
+    Began,
     /// It wants a turn for its next call.
     Asks {
         /// Numbers its questions.
@@ -107,6 +109,13 @@ pub enum PaceOrder {
         /// Until the first turn is given, in milliseconds.
         wait_ms: u64,
     },
+    /// Another worker writes the same prefix to the provider's cache: the first call waits for it, at most so long.
+    After {
+        /// In milliseconds.
+        wait_ms: u64,
+    },
+    /// It is written.
+    Written,
     /// The call may leave.
     Turn {
         /// The question's number.

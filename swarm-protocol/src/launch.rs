@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How long the providers' caches hold what was sent, where nothing is configured: Anthropic's 5 minutes.
-const CACHE_TTL: Duration = Duration::from_secs(5 * 60);
+pub const CACHE_TTL: Duration = Duration::from_secs(5 * 60);
 
 /// Which wire format an endpoint speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

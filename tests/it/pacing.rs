@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use integration_tests::Reply;
+use integration_tests::{Reply, model_server::Usage};
 use serde_json::json;
 
-use crate::rig::{Rig, agent, write};
+use crate::rig::{Rig, agent, call, prompt, write};
 
 const WORKERS: usize = 16;
 /// Calls of each worker after its first.
@@ -110,4 +110,27 @@ async fn case_42_the_limit_that_one_worker_meets_holds_all_and_they_go_on_one_by
         metrics.contains(&format!("swarm_rate_limits_total{{provider=\"anthropic\"}} {refused}")),
         "{metrics}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_begin_together_read_the_prefix_that_the_first_has_written() {
+    let rig = Rig::configured("max_workers = 6\n").await;
+    let names: Vec<String> = (0..6).map(|n| format!("w{n}")).collect();
+    rig.coordinator(names.iter().fold(Reply::new(), |reply, name| reply.tool("Agent", agent(name))));
+    for name in &names {
+        let first = call(write(&format!("{name}.txt"), "x\n")).hold("first answers");
+        rig.model.agent(&prompt(name), [first, Reply::say("Done.")]);
+    }
+    let task = rig.submit().await;
+    // A provider that thinks for a while before its answer begins; the others come meanwhile, or are held back.
+    rig.model.gate("first answers").reached().await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    rig.model.gate("first answers").open();
+    assert_eq!(rig.done(&task).await["verdict"], "complete");
+    let firsts: Vec<Usage> = names
+        .iter()
+        .map(|name| rig.model.requests_of(&prompt(name))[0].usage().expect("it was answered"))
+        .collect();
+    let wrote = firsts.iter().filter(|usage| usage.cache_read == 0).count();
+    assert_eq!(wrote, 1, "one wrote what the others read: {firsts:?}");
 }

@@ -13,7 +13,7 @@ use swarm_protocol::{
     Timestamp,
     frame::{FromWorker, Pace, PaceOrder},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{link::Outbox, record::now};
 
@@ -30,6 +30,10 @@ struct Gate {
     asked: u64,
     /// Number of the last that was answered.
     given: u64,
+    /// Until then, or until it is told, the first call waits for another worker's.
+    after: Option<Instant>,
+    /// The first answer has begun, and was told.
+    has_begun: bool,
 }
 
 /// What is known of all, by the provider's name.
@@ -49,6 +53,11 @@ impl Gates {
                 gate.is_held = true;
                 gate.opens = Some(now().plus_millis(i64::try_from(wait_ms).unwrap_or(i64::MAX)));
             }
+            PaceOrder::After { wait_ms } => {
+                gate.after =
+                    Some(Instant::now() + Duration::from_millis(wait_ms)).filter(|_| !gate.has_begun);
+            }
+            PaceOrder::Written => gate.after = None,
             PaceOrder::Turn { turn } => gate.given = gate.given.max(turn),
             PaceOrder::Free => gate.is_held = false,
         });
@@ -60,6 +69,7 @@ impl Gates {
         for gate in gates.values() {
             gate.send_modify(|gate| {
                 gate.is_held = false;
+                gate.after = None;
                 gate.given = gate.asked;
             });
         }
@@ -88,6 +98,11 @@ impl There {
 impl Turns for There {
     async fn turn(&self) {
         let mut gate = self.gate.subscribe();
+        let after = gate.borrow().after;
+        if let Some(after) = after {
+            // Told or not, it goes on then.
+            tokio::time::timeout_at(after, gate.wait_for(|gate| gate.after.is_none())).await.ok();
+        }
         if !gate.borrow().is_held {
             return;
         }
@@ -104,8 +119,19 @@ impl Turns for There {
         }
     }
 
+    fn is_limited(&self) -> bool {
+        self.gate.borrow().is_held
+    }
+
     fn opens(&self) -> Option<Timestamp> {
         self.gate.borrow().opens.filter(|opens| *opens > now())
+    }
+
+    fn began(&self) {
+        let is_first = self.gate.send_if_modified(|gate| !std::mem::replace(&mut gate.has_begun, true));
+        if is_first {
+            self.say(Pace::Began);
+        }
     }
 
     fn limited(&self, retry_after: Option<Duration>) {

@@ -6,6 +6,7 @@ use swarm_protocol::{
     codec::{self, Decoder},
     event::{Event, EventLine},
     frame::{FromWorker, Live, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, Pace, ToWorker},
+    launch::CACHE_TTL,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -189,6 +190,7 @@ fn take_pace(shared: &Shared, link: u64, provider: &str, pace: &Pace) {
             shared.count_limit(provider);
             shared.gates.limited_there(link, provider, retry_after_ms.map(Duration::from_millis));
         }
+        Pace::Began => shared.gates.began(link, CACHE_TTL),
         Pace::Asks { turn } => shared.gates.ask_there(link, provider, turn),
     }
 }

@@ -24,6 +24,12 @@ impl Turns for ByHand {
         Some(Timestamp::from_millis(7_000))
     }
 
+    fn is_limited(&self) -> bool {
+        true
+    }
+
+    fn began(&self) {}
+
     fn limited(&self, retry_after: Option<Duration>) {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner).push(retry_after);
     }

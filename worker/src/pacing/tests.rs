@@ -110,3 +110,25 @@ async fn a_server_that_knows_no_gates_hears_nothing_of_them() {
     turns.limited(None);
     assert_eq!(outbox.take_pace().len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_first_call_waits_for_another_workers_and_says_when_its_own_answer_begins() {
+    let rig = rig();
+    let began = Instant::now();
+    rig.gates.take("lab", &PaceOrder::After { wait_ms: 2_000 });
+    rig.turns.turn().await;
+    assert_eq!(began.elapsed(), Duration::from_secs(2), "no longer than that");
+    rig.gates.take("lab", &PaceOrder::After { wait_ms: 2_000 });
+    let waiting = rig.turns.turn();
+    rig.gates.take("lab", &PaceOrder::Written);
+    waiting.await;
+    assert_eq!(began.elapsed(), Duration::from_secs(2), "it is written");
+    assert!(!rig.turns.is_limited());
+    assert_eq!(rig.said(), []);
+    rig.turns.began();
+    rig.turns.began();
+    assert_eq!(rig.said(), [Pace::Began], "the first answer of the run");
+    rig.gates.take("lab", &PaceOrder::After { wait_ms: 2_000 });
+    rig.turns.turn().await;
+    assert_eq!(began.elapsed(), Duration::from_secs(2), "no later call waits");
+}

@@ -84,7 +84,7 @@ impl Actor {
                 // Full or broken: its next hello is answered with them.
                 self.drop_link(&worker_id);
             }
-            self.join_gates(&worker_id);
+            self.join_gates(&worker_id, false);
         }
         Ok(())
     }

@@ -158,7 +158,7 @@ impl Actor {
                 self.desk.run(&permission.request.id, now);
             }
         }
-        self.join_gates(&hello.worker_id);
+        self.join_gates(&hello.worker_id, starting);
         self.send_pending(&hello.worker_id);
         HelloAnswer::Welcome { acknowledged, keys }
     }

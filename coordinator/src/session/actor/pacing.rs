@@ -16,14 +16,15 @@ use swarm_protocol::{
 use super::Actor;
 use crate::{
     clock,
-    pacing::KeyId,
+    pacing::{Cached, KeyId},
     server::Shared,
     session::{KeyRing, model::SessionModel},
 };
 
 impl Actor {
-    /// A worker's link is told from now on of limits that others meet.
-    pub(super) fn join_gates(&self, worker_id: &WorkerId) {
+    /// A worker's link is told from now on of limits that others meet; and at the begin of a run, of others that
+    /// begin with the same prefix.
+    pub(super) fn join_gates(&self, worker_id: &WorkerId, is_new: bool) {
         let (Some(connection), Some(worker)) =
             (self.connections.get(worker_id), self.model.worker(worker_id))
         else {
@@ -40,6 +41,12 @@ impl Actor {
                 let (link, frames) = (connection.number, &connection.frames);
                 self.shared.gates.join(link, &endpoint.provider, key, frames, is_attended);
             }
+        }
+        let endpoint = &worker.spec.model;
+        if is_new && has_gate(endpoint) && model_client::caches(endpoint) {
+            let key = key_id(&self.shared, endpoint, &self.keys);
+            let cached = Cached { key, session: self.model.id, model: endpoint.display_name() };
+            self.shared.gates.begins(connection.number, &endpoint.provider, cached);
         }
     }
 }
@@ -97,6 +104,13 @@ impl Turns for Here {
         let wait = self.shared.gates.wait(&self.key)?;
         Some(clock::now().plus_millis(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
     }
+
+    fn is_limited(&self) -> bool {
+        true
+    }
+
+    // A coordinator has its prefix for itself.
+    fn began(&self) {}
 
     fn limited(&self, retry_after: Option<Duration>) {
         self.shared.count_limit(&self.provider);

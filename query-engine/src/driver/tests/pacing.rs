@@ -23,6 +23,12 @@ impl Turns for Slow {
         None
     }
 
+    fn is_limited(&self) -> bool {
+        true
+    }
+
+    fn began(&self) {}
+
     fn limited(&self, _: Option<Duration>) {}
 }
 
