@@ -7,7 +7,7 @@ use integration_tests::{ModelServer, Reply, SwarmHome, TestRepo, eventually, wai
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::rig::{COORDINATE, Rig, Task, agent, call, entries, prompt, write};
+use crate::rig::{COORDINATE, Rig, Task, agent, call, entries, id_of, prompt, write};
 
 /// A model with a price: a dollar for a million tokens of input, ten for a million of output.
 const INPUT_PRICE: f64 = 1.0;
@@ -57,6 +57,9 @@ async fn l07_a_worker_that_reaches_its_cap_ends_with_its_work_and_its_coordinato
     ended_by_budget(costly);
     let cheap = workers.iter().find(|worker| worker["name"] == "cheap").expect("it is listed");
     assert_eq!(cheap["status"], "completed", "the cap is each worker's own: {cheap:#}");
+    let detail = rig.api().get(&format!("/workers/{}", id_of(costly))).await;
+    let notes = detail["outcome"]["notes"].to_string();
+    assert!(notes.contains("% of its budget was spent"), "{notes}");
     let cost = costly["cost_usd"].as_f64().expect("its price is known");
     assert!((0.03..=0.057).contains(&cost), "{cost}");
     assert_eq!(rig.at(costly, "kept.txt").as_deref(), Some("kept\n"));

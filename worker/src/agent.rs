@@ -134,7 +134,8 @@ async fn run(path: &Path) -> anyhow::Result<i32> {
     let state = start_record(&launch, &recorder, &loaded, &sandbox).await?;
     drop(loaded);
     let (link, commands) = begin().await?;
-    let mut agent = Agent { launch, recorder, link, clock: Arc::default(), killed: Vec::new() };
+    let mut agent =
+        Agent { launch, recorder, link, clock: Arc::default(), killed: Vec::new(), notes: Vec::new() };
     let code = agent.live(state, &sandbox, commands).await;
     Ok(goodbye(&agent.link, &agent.recorder, code).await)
 }
@@ -186,6 +187,8 @@ struct Agent {
     clock: Arc<RunClock>,
     /// What was alive at the end and was killed.
     killed: Vec<String>,
+    /// What the loop has to say of the run.
+    notes: Vec<String>,
 }
 
 impl Agent {
@@ -326,7 +329,7 @@ impl Agent {
         prefix::kept(&self.launch.prompts_dir, &self.launch.results_dir, fresh)
     }
 
-    async fn turns(&self, mut engine: Engine, parts: &Parts) -> ExitReason {
+    async fn turns(&mut self, mut engine: Engine, parts: &Parts) -> ExitReason {
         let launch = &self.launch;
         let facts = self.recorder.facts();
         if !launch.notes.is_empty() {
@@ -352,9 +355,8 @@ impl Agent {
             let cancel =
                 Cancel { interrupt: parts.brakes.fresh_interrupt(), stop: parts.brakes.stop.clone() };
             let exit = engine.run(&cancel).await;
-            for note in &exit.notes {
-                tracing::info!(note, "of the run");
-            }
+            self.notes.extend(exit.notes);
+            self.notes.truncate(MAX_NAMED);
             if cancel.stop.is_cancelled() || !cancel.interrupt.is_cancelled() {
                 return exit.exit;
             }
@@ -415,6 +417,7 @@ impl Agent {
             skipped_files: commit.skipped,
             commit_error: commit.error,
             children_killed,
+            notes: std::mem::take(&mut self.notes),
         };
         match self.recorder.write(vec![RecordBody::RunEnded(Box::new(end))], Durability::Now).await {
             Ok(_) if matches!(*self.link.state.borrow(), LinkState::Refused { .. }) => EXIT_REFUSED,

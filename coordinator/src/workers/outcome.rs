@@ -57,6 +57,7 @@ pub(crate) fn establish(facts: Facts<'_>) -> Outcome {
         notes.push(format!("over 50 MB and not committed: {}", end.skipped_files.join(", ")));
     }
     notes.extend(end.commit_error.clone());
+    notes.extend(end.notes.iter().cloned());
     let mut dirty = git.dirty;
     dirty.extend(end.skipped_files.iter().filter(|file| !dirty.contains(file)).cloned().collect::<Vec<_>>());
     let mut outcome = Outcome {

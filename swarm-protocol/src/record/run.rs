@@ -57,6 +57,9 @@ pub struct RunEnd {
     pub commit_error: Option<String>,
     /// Processes that were alive at the end and were killed, background jobs over their grace included.
     pub children_killed: Vec<String>,
+    /// What was out of the ordinary: most of a budget was spent, compaction was switched off.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 impl RunEnd {
@@ -76,6 +79,7 @@ impl RunEnd {
             skipped_files: Vec::new(),
             commit_error: None,
             children_killed: Vec::new(),
+            notes: Vec::new(),
         }
     }
 }
