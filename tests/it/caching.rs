@@ -1,8 +1,9 @@
 //! What a long conversation costs: the provider's simulated cache says which part of each request it has seen before.
 
 use integration_tests::{
-    ModelServer, Reply, SwarmHome, TestRepo,
+    ModelServer, Reply, SwarmHome, TestRepo, eventually,
     model_server::{Request, Usage},
+    wait::SOON,
     when,
 };
 use reqwest::StatusCode;
@@ -188,15 +189,17 @@ async fn a_cache_is_kept_alive_while_a_command_runs_and_while_workers_do() {
         let last = own.last().expect("it asked").usage().expect("it was answered");
         assert!(last.cache_read > 0 && !own[own.len() - 1].only_reads(), "{agent}: {last:?}");
     }
-    let charged: u64 = requests
-        .iter()
-        .filter_map(|request| request.usage())
-        .map(|usage| usage.prompt() + usage.output)
-        .sum();
-    let session = &rig.session(&task).await["session"]["usage"];
     let figures = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"];
-    let counted: u64 = figures.iter().filter_map(|name| session[name].as_u64()).sum();
-    assert_eq!(counted, charged, "{session}");
+    // A read that was under way at the end is counted when it has ended.
+    eventually(SOON, "all that was charged to be counted", async || {
+        let used = rig.model.requests();
+        let used = used.iter().filter_map(|request| request.usage());
+        let charged: u64 = used.map(|usage| usage.prompt() + usage.output).sum();
+        let session = rig.session(&task).await["session"]["usage"].clone();
+        let counted: u64 = figures.iter().filter_map(|name| session[name].as_u64()).sum();
+        if counted == charged { Ok(()) } else { Err(format!("{counted} of {charged}: {session}")) }
+    })
+    .await;
     let helpers = rig.events(&task, "coordinator.helper").await;
     assert!(helpers.iter().all(|event| event["purpose"] == "keepalive") && helpers.len() >= 2);
 }

@@ -18,6 +18,8 @@ use tokio::sync::watch;
 
 use crate::{process::Process, wait::SOON};
 
+const END: &[u8] = &[0; 8];
+
 #[derive(Debug)]
 pub struct Pty {
     child: Child,
@@ -153,11 +155,28 @@ impl Pty {
     ///
     /// # Panics
     /// When it does not end soon.
-    pub async fn finish(mut self) -> Option<i32> {
+    pub async fn finish(self) -> Option<i32> {
+        self.output().await.0
+    }
+
+    /// Waits for the command's end; its exit code, every byte it wrote, and the screen.
+    ///
+    /// # Panics
+    /// When it does not end soon.
+    pub async fn output(mut self) -> (Option<i32>, Vec<u8>, String) {
         let status = crate::wait::eventually(SOON, "the end of the command", async || {
             self.child.try_wait().ok().flatten().ok_or("it runs")
         });
-        status.await.code()
+        let code = status.await.code();
+        // What stands before these in the terminal has been read when they have; screens ignore them.
+        let mut end = File::from(self.slave.try_clone().expect("a descriptor can be copied"));
+        end.write_all(END).expect("the terminal is open");
+        let mut raw = crate::wait::eventually(SOON, "the end of the output", async || {
+            Some(self.raw()).filter(|raw| raw.ends_with(END)).ok_or("there is more")
+        })
+        .await;
+        raw.truncate(raw.len() - END.len());
+        (code, raw, self.contents())
     }
 }
 

@@ -82,8 +82,8 @@ pub(crate) struct Actor {
     keys: KeyRing,
     handle: SessionHandle,
     engine: Option<EngineTask>,
-    /// Keeps the loop's cache alive while its workers run.
-    keepalive: Option<AbortOnDropHandle<()>>,
+    /// Keeps the loop's cache alive while its workers run; ended, it still counts what was under way.
+    keepalive: Option<(CancellationToken, AbortOnDropHandle<()>)>,
     connections: HashMap<WorkerId, Connection>,
     run_tasks: HashMap<WorkerId, AbortOnDropHandle<()>>,
     places: HashMap<WorkerId, Place>,
@@ -425,7 +425,7 @@ impl Actor {
         }
         self.wake_at = None;
         self.go_on = false;
-        self.keepalive = None;
+        self.stop_keepalive();
         if let Some(endpoint) = self.missing_key(&self.model.spec.models.coordinator) {
             self.blocked = true;
             return self.append(vec![self.waits_for_key(&endpoint)]).await;
@@ -456,6 +456,12 @@ impl Actor {
         }
     }
 
+    fn stop_keepalive(&self) {
+        if let Some((over, _)) = &self.keepalive {
+            over.cancel();
+        }
+    }
+
     /// Gives the open task its verdict when nothing runs and nothing waits.
     async fn finish_task(&mut self) -> Result<(), OrderError> {
         let waits_for_key = self.model.waiting_for.as_deref() == Some("key");
@@ -465,7 +471,7 @@ impl Actor {
         if (self.model.wakes() || self.go_on) && !self.blocked && !self.interrupted {
             return Ok(());
         }
-        self.keepalive = None;
+        self.stop_keepalive();
         let Some(task) = self.model.open_task() else { return Ok(()) };
         let task_id = task.id;
         // A person who interrupted before the loop ever ran leaves it without an end of its own.

@@ -127,10 +127,13 @@ pub(crate) fn start(
     Ok((interrupt, AbortOnDropHandle::new(task)))
 }
 
-/// Keeps the coordinator's cache alive while it waits, until this is dropped.
-pub(crate) fn keep_alive(handle: &SessionHandle, keepalive: Keepalive) -> AbortOnDropHandle<()> {
-    let handle = handle.clone();
-    AbortOnDropHandle::new(tokio::spawn(async move {
+/// Keeps the coordinator's cache alive while it waits, until the token is cancelled.
+pub(crate) fn keep_alive(
+    handle: &SessionHandle,
+    keepalive: Keepalive,
+) -> (CancellationToken, AbortOnDropHandle<()>) {
+    let (handle, over) = (handle.clone(), keepalive.over());
+    let task = AbortOnDropHandle::new(tokio::spawn(async move {
         let mut reads = keepalive.reads();
         while let Some(warmed) = reads.next().await {
             let written = handle.ask(|reply| Order::Transcript(vec![warmed.record()], reply)).await;
@@ -139,7 +142,8 @@ pub(crate) fn keep_alive(handle: &SessionHandle, keepalive: Keepalive) -> AbortO
                 return;
             }
         }
-    }))
+    }));
+    (over, task)
 }
 
 /// The loop's state from the session's.

@@ -9,6 +9,7 @@ use futures::{
 };
 use swarm_protocol::{Block, Message, Role, Usage, record::RecordBody, usage::Cost};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{Engine, turn::Turn};
 use crate::{
@@ -24,6 +25,8 @@ const FAILURES: u32 = 3;
 /// Reads after which it stops. One costs a tenth of the input, writing the entry again five quarters: after twelve
 /// reads nothing is saved any more.
 const READS: u32 = 12;
+/// How long a turn waits for a read that is under way at its end.
+const LAST_READ: Duration = Duration::from_secs(5);
 /// What is said where a request must end with a person's words.
 const SAYS: &str = ".";
 
@@ -58,17 +61,28 @@ pub struct Keepalive {
     every: Duration,
     next: Instant,
     reads: u32,
+    /// There is work again: no read begins any more.
+    over: CancellationToken,
 }
 
 impl Keepalive {
+    /// Ends it: what is under way is read to its end, because it is paid for.
+    pub fn over(&self) -> CancellationToken {
+        self.over.clone()
+    }
+
     /// The reads as they are made, each of which is to be recorded. Nothing is lost when it is asked again after
-    /// another branch of a `select!` has won. It ends when a read cannot be paid for, has failed again and again, or
-    /// saves nothing any more.
+    /// another branch of a `select!` has won. It ends when it is over, when a read cannot be paid for, has failed again
+    /// and again, or saves nothing any more.
     pub fn reads(self) -> BoxStream<'static, Warmed> {
         let next = |mut keepalive: Self| async move {
             let mut failures = 0;
             while keepalive.reads < READS && failures < FAILURES {
-                tokio::time::sleep_until(keepalive.next).await;
+                tokio::select! {
+                    biased;
+                    () = keepalive.over.cancelled() => return None,
+                    () = tokio::time::sleep_until(keepalive.next) => {}
+                }
                 match keepalive.read().await {
                     Ok(Some(warmed)) => {
                         keepalive.reads += 1;
@@ -86,7 +100,8 @@ impl Keepalive {
             }
             None
         };
-        stream::unfold(self, next).boxed()
+        // It may be asked again after its end.
+        stream::unfold(self, next).fuse().boxed()
     }
 
     /// Reads once; none when nothing pays for it.
@@ -119,6 +134,12 @@ impl Keepalive {
     }
 }
 
+/// The reads of a turn, and what ends them.
+pub(super) struct Keeping {
+    over: CancellationToken,
+    pub(super) reads: BoxStream<'static, Warmed>,
+}
+
 impl Engine {
     /// Keeps the conversation warm after a run; none where it is not wanted, or where nothing is warm.
     pub fn keepalive(&mut self) -> Option<Keepalive> {
@@ -137,17 +158,33 @@ impl Engine {
     }
 
     /// As [`Engine::keepalive`], while the calls of a turn run.
-    pub(super) fn keeps_turn(&self, request: &ModelRequest, turn: &Turn) -> BoxStream<'static, Warmed> {
-        // What this turn used is recorded at its end: until then no shared budget can be asked for another call.
-        let keepalive =
-            if self.ports.grants.is_capped() { None } else { self.keeps(request.clone(), turn.heard) };
-        let Some(mut keepalive) = keepalive else { return stream::empty().boxed() };
+    pub(super) fn keeps_turn(&self, request: &ModelRequest, turn: &Turn) -> Keeping {
+        let Some(mut keepalive) = self.keeps(request.clone(), turn.heard) else {
+            return Keeping { over: CancellationToken::new(), reads: stream::empty().boxed() };
+        };
         if let Some(usage) = turn.response.usage {
             keepalive.input_tokens = keepalive.input_tokens.max(usage.total_input());
             keepalive.spent.0 += usage;
             keepalive.spent.1 += turn.model.cost(&keepalive.model.info().name, &usage);
         }
-        keepalive.reads()
+        Keeping { over: keepalive.over(), reads: keepalive.reads() }
+    }
+
+    /// The calls are done: a read under way is counted.
+    pub(super) async fn stops_keeping(
+        &mut self,
+        mut keeping: Keeping,
+        turn: &mut Turn,
+    ) -> Result<(), StorageError> {
+        keeping.over.cancel();
+        match tokio::time::timeout(LAST_READ, keeping.reads.next()).await {
+            Ok(Some(warmed)) => self.warmed(turn, warmed).await,
+            Ok(None) => Ok(()),
+            Err(_) => {
+                tracing::warn!("a read that kept the cache alive does not end; what it used is not known");
+                Ok(())
+            }
+        }
     }
 
     fn keeps(&self, request: ModelRequest, heard: Instant) -> Option<Keepalive> {
@@ -170,6 +207,7 @@ impl Engine {
             every,
             next: heard + every,
             reads: 0,
+            over: CancellationToken::new(),
         })
     }
 

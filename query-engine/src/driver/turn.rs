@@ -242,7 +242,7 @@ impl Engine {
             release(turn, None);
             turn.executor.cancel_open(INTERRUPTED);
         }
-        let mut reads = self.keeps_turn(request, turn);
+        let mut keeping = self.keeps_turn(request, turn);
         while !turn.executor.is_idle() {
             let cancelled = matches!(ended, Ended::Cancelled(_));
             // News are whole; a cancel is seen once.
@@ -255,9 +255,10 @@ impl Engine {
                     ended = Ended::Cancelled(during);
                 }
                 progress = turn.executor.next() => self.progress(turn, progress).await?,
-                Some(warmed) = reads.next() => self.warmed(turn, warmed).await?,
+                Some(warmed) = keeping.reads.next() => self.warmed(turn, warmed).await?,
             }
         }
+        self.stops_keeping(keeping, turn).await?;
         Ok(ended)
     }
 

@@ -72,8 +72,8 @@ async fn colour_is_decided_by_who_asks_for_it() {
     let on_terminal = async |shell: &Shell| {
         let terminal = Pty::start(&command(shell), 24, 80);
         terminal.shows("alpha").await;
-        let raw = terminal.raw();
-        assert_eq!(terminal.finish().await, Some(0));
+        let (code, raw, _) = terminal.output().await;
+        assert_eq!(code, Some(0));
         raw
     };
     assert!(has_sgr(&on_terminal(&shell).await));
@@ -101,9 +101,8 @@ async fn a_run_on_a_terminal_without_colour_has_no_sgr_and_leaves_the_screen_as_
     shell.model.gate("end").open();
     terminal.shows("complete: 1 done").await;
     terminal.shows("#code=").await;
-    let raw = terminal.raw();
-    let contents = terminal.contents();
-    assert_eq!(terminal.finish().await, Some(0));
+    let (code, raw, contents) = terminal.output().await;
+    assert_eq!(code, Some(0));
     assert!(!has_sgr(&raw), "{}", String::from_utf8_lossy(&raw));
     let text = String::from_utf8_lossy(&raw);
     // The cursor is shown again, lines wrap again, and nobody switched the screen.
@@ -188,8 +187,8 @@ async fn ids_and_worktrees_are_links_where_a_terminal_shows_them_and_nowhere_els
     let on_terminal = async |shell: &Shell, arguments: &[&str]| {
         let terminal = Pty::start(&shell.home.command(shell.repo.path(), arguments), 24, 80);
         terminal.shows("alpha").await;
-        let (raw, contents) = (terminal.raw(), terminal.contents());
-        assert_eq!(terminal.finish().await, Some(0));
+        let (code, raw, contents) = terminal.output().await;
+        assert_eq!(code, Some(0));
         (String::from_utf8_lossy(&raw).into_owned(), contents)
     };
 

@@ -103,9 +103,10 @@ async fn an_answer_from_elsewhere_takes_the_prompt_away_and_says_who_gave_it() {
     assert!(approved.stdout.contains("allowed once"), "{}", approved.stdout);
     terminal.wait_for("no prompt", |screen| !screen.contains("x deny")).await;
     terminal.shows("complete: 1 done").await;
-    let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    let (code, raw, _) = terminal.output().await;
+    let raw = String::from_utf8_lossy(&raw);
     assert!(raw.contains("allowed"), "{raw}");
-    assert_eq!(terminal.finish().await, Some(0));
+    assert_eq!(code, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

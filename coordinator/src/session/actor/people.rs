@@ -92,7 +92,7 @@ impl Actor {
             return Ok(stopping);
         }
         self.interrupted = true;
-        self.keepalive = None;
+        self.stop_keepalive();
         self.wake_at = None;
         match &self.engine {
             Some(engine) => engine.interrupt.cancel(),

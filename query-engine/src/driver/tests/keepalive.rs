@@ -74,6 +74,23 @@ async fn nothing_is_read_in_time_or_where_it_is_not_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_read_under_way_when_the_calls_are_done_is_counted_and_not_waited_for_without_end() {
+    let takes = |time: Duration| {
+        let usage = Usage { cache_read_tokens: 900, ..Usage::default() };
+        answer([vec![Step::Sleep(time)], stop_with(StopReason::MaxTokens, usage)])
+    };
+    let second = Duration::from_secs(1);
+    // It begins after four minutes, a second before the call is done.
+    for (time, counted) in [(3 * second, 900), (60 * second, 0)] {
+        let bench = bench(minutes(4) + second, [takes(time)]);
+        let began = tokio::time::Instant::now();
+        let (exit, _) = run_kept(&bench, Budget::default()).await;
+        assert_eq!((exit.exit, exit.usage.cache_read_tokens), (ExitReason::Completed, counted));
+        assert!(began.elapsed() <= minutes(4) + 7 * second, "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn three_failures_in_a_row_switch_it_off_in_silence() {
     let fails = || Script::from(error(ModelErrorKind::Overloaded, "529"));
     let failing = bench(minutes(60), [fails(), fails(), fails()]);
