@@ -103,12 +103,9 @@ async fn k01_a_first_message_that_fills_the_window_is_summarised_thrice_in_vain_
         "the provider has the last word: {:#}",
         told.worker
     );
-    let logs = files_named(&told.rig.home.path(), ".log");
-    let named = logs.iter().any(|log| {
-        let text = fs::read_to_string(log).unwrap_or_default();
-        text.contains("the largest parts are message 1 ")
-    });
-    assert!(named, "{logs:?}");
+    let detail = told.rig.detail(&told.worker).await;
+    let notes = detail["outcome"]["notes"].to_string();
+    assert!(notes.contains("the largest parts are message 1 "), "{notes}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
