@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use agent_host::{DiskPaths, PathResolver, PermissionAnswer, RuleSet, SandboxState, Subject};
+use agent_host::{DiskPaths, PathResolver, PermissionAnswer, RuleSet, SandboxState};
 use async_trait::async_trait;
 use query_engine::ports::{Durability, Gate, GateAnswer, Observer, Repeats, Tool, ToolContext};
 use serde_json::Value;
@@ -157,7 +157,8 @@ impl WorkerGate {
             call: call.clone(),
             tool: tool.name().to_owned(),
             input: input.clone(),
-            is_read_only: tool.is_read_only(input),
+            subjects: tool.subjects(input),
+            needs_nothing: tool.is_read_only(input) || tool.is_own_state(),
             cwd: self.shell.cwd(),
         }
     }
@@ -302,30 +303,6 @@ impl Gate for WorkerGate {
             ..self.request(REPEATS, &serde_json::json!({ "repeats": repeats.what }), &call, None)
         };
         self.put_to_the_person(request, observer, cancel, None).await == GateAnswer::Allow
-    }
-}
-
-/// What rules match of a call.
-pub fn subjects(tool: &str, input: &Value, files: &Files) -> Vec<Subject> {
-    let text = |key: &str| input.get(key).and_then(Value::as_str);
-    match tool {
-        "Bash" => text("command").map(|command| Subject::Command(command.to_owned())).into_iter().collect(),
-        "Read" => text("file_path").map(|path| Subject::Read(files.path(path))).into_iter().collect(),
-        "Write" | "Edit" => {
-            text("file_path").map(|path| Subject::Write(files.path(path))).into_iter().collect()
-        }
-        "Grep" => vec![Subject::Read(files.path(text("path").unwrap_or(".")))],
-        "Glob" => {
-            // An absolute pattern looks where its fixed part leads.
-            let pattern = text("pattern").unwrap_or_default();
-            let fixed = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
-            let place = match fixed.rfind('/') {
-                Some(cut) if pattern.starts_with('/') => &pattern[..cut.max(1)],
-                _ => text("path").unwrap_or("."),
-            };
-            vec![Subject::Read(files.path(place))]
-        }
-        _ => Vec::new(),
     }
 }
 

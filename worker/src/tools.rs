@@ -101,6 +101,11 @@ impl Files {
         absolute(text, &self.root, &self.home)
     }
 
+    /// The path in the field `file_path` of an input.
+    fn path_of(&self, input: &Value) -> Option<PathBuf> {
+        input.get("file_path").and_then(Value::as_str).map(|path| self.path(path))
+    }
+
     /// A path as the model reads it best: relative to the root where it is below it.
     pub fn display<'a>(&self, path: &'a Path) -> std::path::Display<'a> {
         path.strip_prefix(&self.root).unwrap_or(path).display()

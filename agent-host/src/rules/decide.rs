@@ -5,6 +5,7 @@ mod path;
 
 use std::path::{Path, PathBuf};
 
+pub use query_engine::ports::Subject;
 use serde_json::Value;
 use swarm_protocol::{
     launch::Isolation,
@@ -31,19 +32,6 @@ pub struct PermissionQuery<'a> {
     pub is_read_only: bool,
     /// Where a command would run and relative paths start.
     pub cwd: &'a Path,
-}
-
-/// What a call touches.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
-    /// A shell command.
-    Command(String),
-    Read(PathBuf),
-    Write(PathBuf),
-    /// The host of a URL.
-    Host(String),
-    /// The type of an inner agent, or a skill with its arguments.
-    Name(String),
 }
 
 /// Where the agent stands. What it may do at most; rules only narrow or ask less.

@@ -1,12 +1,12 @@
 //! Tools, and who says whether a call may run.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Value, json};
 use swarm_protocol::{
     ResultBlock, ToolUseId,
-    record::{FileSeen, ToolEffect},
+    record::{FileSeen, ToolEffect, input_summary},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -71,6 +71,21 @@ impl ToolOutput {
     }
 }
 
+/// What a call touches: what permission rules are matched with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A shell command.
+    Command(String),
+    /// A file or directory that is read, as an absolute path; links stay.
+    Read(PathBuf),
+    /// One that is written.
+    Write(PathBuf),
+    /// The host of a URL.
+    Host(String),
+    /// The type of an inner agent, or a skill with its arguments.
+    Name(String),
+}
+
 /// A tool. Built-in, MCP and agent tools are the same thing to the scheduler.
 #[async_trait]
 pub trait Tool: Send + Sync {
@@ -88,6 +103,32 @@ pub trait Tool: Send + Sync {
 
     /// Whether a call with this input may run beside others.
     fn is_concurrency_safe(&self, input: &Value) -> bool;
+
+    /// What permission rules are matched with; nothing: the tool's name alone.
+    fn subjects(&self, _input: &Value) -> Vec<Subject> {
+        Vec::new()
+    }
+
+    /// Whether it touches nothing but what is the agent's own, such as its lists and its jobs: it needs no
+    /// permission, though it changes something.
+    fn is_own_state(&self) -> bool {
+        false
+    }
+
+    /// Whether the model is told of its name only until it looks for it (spec 4.5).
+    fn should_defer(&self) -> bool {
+        false
+    }
+
+    /// Words under which a model would look for it, beside its name and its description.
+    fn search_hint(&self) -> &str {
+        ""
+    }
+
+    /// A call in few words, for a classifier: `{"Bash":"ls"}`.
+    fn classifier_text(&self, input: &Value) -> String {
+        json!({ self.name(): input_summary(input) }).to_string()
+    }
 
     /// A result over this many characters is cut to head and tail; none: never (Read, which pages).
     fn max_result_size_chars(&self) -> Option<usize> {

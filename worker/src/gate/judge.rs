@@ -13,7 +13,7 @@ use agent_host::{
 use serde_json::Value;
 use swarm_protocol::{ToolUseId, permission::PermissionMode};
 
-use super::{GateConfig, subjects};
+use super::GateConfig;
 use crate::tools::Files;
 
 /// How long a look at the disk may take; a healthy one takes microseconds, a slow network mount a second.
@@ -25,7 +25,10 @@ pub(super) struct Question {
     pub(super) call: ToolUseId,
     pub(super) tool: String,
     pub(super) input: Value,
-    pub(super) is_read_only: bool,
+    /// What it touches, as its tool says.
+    pub(super) subjects: Vec<Subject>,
+    /// It only reads, or touches nothing but the agent's own.
+    pub(super) needs_nothing: bool,
     /// Where its command would run.
     pub(super) cwd: PathBuf,
 }
@@ -69,22 +72,17 @@ impl Judge {
     }
 
     fn look(&self, question: &Question) -> PermissionAnswer {
-        let name = question.tool.as_str();
-        let subjects = subjects(name, &question.input, &self.files);
-        if matches!(name, "Read" | "Edit" | "Write" | "Grep" | "Glob") {
-            // The tool works where its path leads now, and nowhere else.
-            for subject in &subjects {
-                if let Subject::Read(path) | Subject::Write(path) = subject {
-                    self.files.pass(&question.call, path);
-                }
+        for subject in &question.subjects {
+            if let Subject::Read(path) | Subject::Write(path) = subject {
+                // The tool works where its path leads now, and nowhere else.
+                self.files.pass(&question.call, path);
             }
         }
         let query = PermissionQuery {
-            tool: name,
+            tool: &question.tool,
             input: &question.input,
-            subjects: &subjects,
-            // These two touch the agent's own jobs and list.
-            is_read_only: question.is_read_only || matches!(name, "KillShell" | "TodoWrite"),
+            subjects: &question.subjects,
+            is_read_only: question.needs_nothing,
             cwd: &question.cwd,
         };
         let ground = Ground {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use query_engine::ports::{Observer, Tool, ToolContext, ToolOutput};
+use query_engine::ports::{Observer, Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use swarm_protocol::{
@@ -159,6 +159,11 @@ impl Tool for Bash {
     fn max_result_size_chars(&self) -> Option<usize> {
         // The shell cuts output itself and keeps the whole; notes come on top.
         Some(40_000)
+    }
+
+    fn subjects(&self, input: &Value) -> Vec<Subject> {
+        let command = input.get("command").and_then(Value::as_str);
+        command.map(|command| Subject::Command(command.to_owned())).into_iter().collect()
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
@@ -371,6 +376,10 @@ impl Tool for KillShell {
     }
 
     fn is_concurrency_safe(&self, _: &Value) -> bool {
+        true
+    }
+
+    fn is_own_state(&self) -> bool {
         true
     }
 

@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, ops::Range, path::Path, sync::Arc};
 
 use async_trait::async_trait;
-use query_engine::ports::{Tool, ToolContext, ToolOutput};
+use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use swarm_protocol::{ToolUseId, record::ToolEffect};
@@ -74,6 +74,10 @@ impl Tool for Edit {
 
     fn is_concurrency_safe(&self, _: &Value) -> bool {
         false
+    }
+
+    fn subjects(&self, input: &Value) -> Vec<Subject> {
+        self.files.path_of(input).map(Subject::Write).into_iter().collect()
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use globset::{GlobBuilder, GlobMatcher};
 use ignore::WalkBuilder;
-use query_engine::ports::{Tool, ToolContext, ToolOutput};
+use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -66,6 +66,18 @@ impl Tool for Glob {
 
     fn max_result_size_chars(&self) -> Option<usize> {
         Some(20_000)
+    }
+
+    fn subjects(&self, input: &Value) -> Vec<Subject> {
+        // An absolute pattern looks where its fixed part leads.
+        let text = |key: &str| input.get(key).and_then(Value::as_str);
+        let pattern = text("pattern").unwrap_or_default();
+        let fixed = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
+        let place = match fixed.rfind('/') {
+            Some(cut) if pattern.starts_with('/') => &pattern[..cut.max(1)],
+            _ => text("path").unwrap_or("."),
+        };
+        vec![Subject::Read(self.files.path(place))]
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {

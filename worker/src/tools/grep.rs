@@ -7,7 +7,7 @@ use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
 use ignore::types::TypesBuilder;
-use query_engine::ports::{Tool, ToolContext, ToolOutput};
+use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -117,6 +117,11 @@ impl Tool for Grep {
 
     fn max_result_size_chars(&self) -> Option<usize> {
         Some(20_000)
+    }
+
+    fn subjects(&self, input: &Value) -> Vec<Subject> {
+        let path = input.get("path").and_then(Value::as_str).unwrap_or(".");
+        vec![Subject::Read(self.files.path(path))]
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use query_engine::ports::{Tool, ToolContext, ToolOutput};
+use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use swarm_protocol::{ResultBlock, ToolUseId};
@@ -79,6 +79,10 @@ impl Tool for Read {
 
     fn max_result_size_chars(&self) -> Option<usize> {
         None
+    }
+
+    fn subjects(&self, input: &Value) -> Vec<Subject> {
+        self.files.path_of(input).map(Subject::Read).into_iter().collect()
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {

@@ -59,6 +59,10 @@ impl Tool for Retrieve {
         true
     }
 
+    fn search_hint(&self) -> &str {
+        "old cleared result, earlier output"
+    }
+
     async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
         let Input { id } = match parse("Retrieve", input) {
             Ok(input) => input,

@@ -70,6 +70,10 @@ impl Tool for TodoWrite {
         false
     }
 
+    fn is_own_state(&self) -> bool {
+        true
+    }
+
     async fn call(&self, input: Value, _: ToolContext) -> ToolOutput {
         let Input { todos } = match parse("TodoWrite", input) {
             Ok(input) => input,

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use async_trait::async_trait;
-use query_engine::ports::{Tool, ToolContext, ToolOutput};
+use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use swarm_protocol::{ToolUseId, record::ToolEffect};
@@ -60,6 +60,10 @@ impl Tool for Write {
 
     fn is_concurrency_safe(&self, _: &Value) -> bool {
         false
+    }
+
+    fn subjects(&self, input: &Value) -> Vec<Subject> {
+        self.files.path_of(input).map(Subject::Write).into_iter().collect()
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
