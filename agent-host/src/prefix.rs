@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use query_engine::ports::{Prefix, ToolSpec};
+use query_engine::ports::{Offer, Prefix, ToolSpec};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -22,6 +22,8 @@ struct StoredTool {
     name: String,
     description: String,
     input_schema: serde_json::Value,
+    #[serde(default)]
+    offer: Offer,
 }
 
 /// Keeps a prefix; gives the hash it is found by.
@@ -32,7 +34,12 @@ pub fn keep_prefix(directory: &Path, prefix: &Prefix) -> io::Result<String> {
     let Prefix { system, tools } = prefix.clone();
     let tools = tools
         .into_iter()
-        .map(|ToolSpec { name, description, input_schema }| StoredTool { name, description, input_schema })
+        .map(|ToolSpec { name, description, input_schema, offer }| StoredTool {
+            name,
+            description,
+            input_schema,
+            offer,
+        })
         .collect();
     let bytes = serde_json::to_vec(&Stored { system, tools })?;
     let hash = hash(&bytes);
@@ -55,7 +62,12 @@ pub fn load_prefix(directory: &Path, wanted: &str) -> Option<Prefix> {
     let Stored { system, tools } = serde_json::from_slice(&bytes).ok()?;
     let tools = tools
         .into_iter()
-        .map(|StoredTool { name, description, input_schema }| ToolSpec { name, description, input_schema })
+        .map(|StoredTool { name, description, input_schema, offer }| ToolSpec {
+            name,
+            description,
+            input_schema,
+            offer,
+        })
         .collect();
     Some(Prefix { system, tools })
 }
@@ -81,6 +93,7 @@ mod tests {
                 name: "T".to_owned(),
                 description: "d".to_owned(),
                 input_schema: serde_json::json!({"type": "object", "b": 1, "a": 2}),
+                offer: query_engine::ports::Offer::Always,
             }],
         };
         let hash = keep_prefix(directory.path(), &prefix).unwrap();

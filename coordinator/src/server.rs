@@ -322,6 +322,7 @@ pub(crate) fn profiles(settings: &Config) -> BTreeMap<String, Profile> {
                 context_window: profile.context_window,
                 max_output: profile.max_output,
                 max_request_bytes: profile.max_request_bytes,
+                defer_tools: profile.defer_tools,
                 first_byte_timeout_ms: profile.first_byte_timeout.map(millis),
                 cache_ttl_ms: profile.cache_ttl.map(millis),
                 price: profile.price,

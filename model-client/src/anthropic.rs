@@ -52,6 +52,7 @@ impl Anthropic {
             adaptive_thinking: options
                 .adaptive_thinking
                 .unwrap_or_else(|| models::thinks_adaptively(&endpoint.model)),
+            defer_tools: endpoint.defer_tools.unwrap_or(official),
             unsigned_thinking: !official,
         };
         Ok(Self { endpoint: endpoint.clone(), target, shape, written: Written::default() })

@@ -39,6 +39,9 @@ pub struct Profile {
     /// The largest request the provider takes, in bytes; Anthropic's own limit for that API when not set.
     #[serde(default)]
     pub max_request_bytes: Option<u64>,
+    /// Whether definitions of tools are kept out of the context until they are referred to (Anthropic).
+    #[serde(default)]
+    pub defer_tools: Option<bool>,
     /// How long the first byte may take, in milliseconds.
     #[serde(default)]
     pub first_byte_timeout_ms: Option<u64>,
@@ -222,6 +225,7 @@ fn from_profile(
         context_window,
         max_output,
         max_request_bytes,
+        defer_tools,
         first_byte_timeout_ms,
         cache_ttl_ms,
         price,
@@ -244,6 +248,7 @@ fn from_profile(
         context_window,
         max_output,
         max_request_bytes,
+        defer_tools,
         first_byte_timeout_ms,
         cache_ttl_ms,
         price,

@@ -62,6 +62,7 @@ fn request() -> ModelRequest {
         name: name.to_owned(),
         description: String::new(),
         input_schema: serde_json::json!({"type": "object"}),
+        offer: query_engine::ports::Offer::Always,
     };
     ModelRequest {
         prefix: Arc::new(Prefix { system: Vec::new(), tools: vec![tool("Bash"), tool("Read")] }),

@@ -23,7 +23,7 @@ fn result_text(content: &[ResultBlock], is_error: bool) -> String {
     let mut texts: Vec<String> = content
         .iter()
         .map(|block| match block {
-            ResultBlock::Text { text } => text.clone(),
+            ResultBlock::Text { text } | ResultBlock::ToolReference { definition: text, .. } => text.clone(),
             ResultBlock::Image { media_type, data } => images::problem(media_type, data)
                 .unwrap_or_else(|| format!("[image of type {media_type}: see the next message]")),
         })
@@ -51,7 +51,7 @@ fn result_images(content: &[Block]) -> Vec<String> {
         .flatten()
         .filter_map(|block| match block {
             ResultBlock::Image { media_type, data } => image_url(media_type, data).ok(),
-            ResultBlock::Text { .. } => None,
+            ResultBlock::Text { .. } | ResultBlock::ToolReference { .. } => None,
         })
         .collect()
 }

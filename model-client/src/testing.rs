@@ -23,6 +23,7 @@ pub(crate) fn request(messages: Vec<Message>) -> ModelRequest {
         name: name.to_owned(),
         description: format!("The {name} tool."),
         input_schema: json!({"type": "object", "properties": {"file_path": {"type": "string"}}}),
+        offer: query_engine::ports::Offer::Always,
     };
     ModelRequest {
         prefix: Arc::new(Prefix {

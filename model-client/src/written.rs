@@ -3,13 +3,20 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use query_engine::ports::ToolSpec;
+use query_engine::ports::{Offer, ToolSpec};
 use serde_json::{Map, Value};
 use swarm_protocol::Message;
 
 /// Tools in one order, whatever the order they are given in: a prefix has to stay a prefix.
-pub(crate) fn tools_by_name(tools: &[ToolSpec]) -> impl Iterator<Item = &ToolSpec> {
-    let mut sorted: Vec<&ToolSpec> = tools.iter().collect();
+///
+/// A provider that keeps definitions back (`defers`) is told of all; another of what stands in their place.
+pub(crate) fn tools_by_name(tools: &[ToolSpec], defers: bool) -> impl Iterator<Item = &ToolSpec> {
+    let is_told = |tool: &&ToolSpec| match tool.offer {
+        Offer::Always => true,
+        Offer::Deferred => defers,
+        Offer::InPlaceOfDeferred => !defers,
+    };
+    let mut sorted: Vec<&ToolSpec> = tools.iter().filter(is_told).collect();
     sorted.sort_by(|left, right| left.name.cmp(&right.name));
     sorted.into_iter()
 }

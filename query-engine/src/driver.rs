@@ -23,6 +23,7 @@ use crate::{
         prefix::PrefixGuard,
         view::{self, View},
     },
+    deferral,
     executor::Tools,
     ports::{
         BeforeEnd, Durability, Gate, Grants, HookAnswer, Hooks, Inbox, Incoming, Model, ModelInfo, Observer,
@@ -97,14 +98,7 @@ impl EngineConfig {
 
 /// System prompt and tools as they are sent: tools sorted by name.
 pub fn build_prefix(system: Vec<String>, tools: &[Arc<dyn Tool>]) -> Prefix {
-    let mut tools: Vec<ToolSpec> = tools
-        .iter()
-        .map(|tool| ToolSpec {
-            name: tool.name().to_owned(),
-            description: tool.description(),
-            input_schema: tool.input_schema(),
-        })
-        .collect();
+    let mut tools: Vec<ToolSpec> = tools.iter().map(|tool| deferral::spec(tool.as_ref())).collect();
     tools.sort_by(|left, right| left.name.cmp(&right.name));
     Prefix { system, tools }
 }
@@ -309,8 +303,8 @@ impl Engine {
         let run = &self.state.run;
         RunExit {
             exit,
-            text: run.text.clone(),
-            text_from_earlier: run.text_from_earlier,
+            text: run.words.text().to_owned(),
+            text_from_earlier: run.words.is_from_earlier(),
             turns: run.turns,
             usage: run.usage,
             cost: run.cost,

@@ -24,6 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    deferral,
     ports::{Gate, GateAnswer, Observer, Tool, ToolContext, ToolOutput},
     schedule::{Slot, Stand, startable},
 };
@@ -126,8 +127,13 @@ impl Executor {
 
     /// Takes a closed call. `problem`: it must not run, and this is its result.
     pub(crate) fn push(&mut self, id: ToolUseId, name: String, input: Value, problem: Option<String>) {
+        let (name, input, unreadable) = match deferral::meant(&name, &input) {
+            Ok(Some((name, input))) => (name, input, None),
+            Ok(None) => (name, input, None),
+            Err(unreadable) => (name, input, Some(unreadable)),
+        };
         let tool = self.config.tools.get(&name).cloned();
-        let problem = problem.or_else(|| match &tool {
+        let problem = problem.or(unreadable).or_else(|| match &tool {
             None => Some(unknown_tool(&name, &self.config.tools)),
             Some(tool) => invalid_input(tool.as_ref(), &input),
         });
@@ -364,10 +370,7 @@ impl Executor {
     }
 
     fn finish(&mut self, index: usize, mut output: ToolOutput) {
-        output.content.retain(|part| match part {
-            ResultBlock::Text { text } => !text.trim().is_empty(),
-            ResultBlock::Image { data, .. } => !data.is_empty(),
-        });
+        output.content.retain(|part| !part.is_blank());
         if output.content.is_empty() {
             output.content.push(ResultBlock::text(""));
         }

@@ -6,6 +6,7 @@
 
 pub mod budget;
 pub mod context;
+pub mod deferral;
 pub mod driver;
 mod executor;
 pub mod loop_detection;

@@ -13,7 +13,7 @@ pub use self::{
     grants::{Grant, Grants, PlannedCall, Unlimited},
     model::{
         BlockKind, Breakpoint, ClosedBlock, Delta, Model, ModelError, ModelErrorKind, ModelInfo,
-        ModelRequest, ModelStream, Prefix, StreamEvent, ToolSpec,
+        ModelRequest, ModelStream, Offer, Prefix, StreamEvent, ToolSpec,
     },
     tools::{Gate, GateAnswer, Repeats, Subject, Tool, ToolContext, ToolOutput},
 };

@@ -3,12 +3,15 @@
 //! Everything but [`LoopState::step`] changes by [`LoopState::apply`] alone, live and on resume alike, so
 //! that a state read back is the state that was. It knows no clock and no disk.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use swarm_protocol::{
-    Block, Message, Role, ToolUseId, Usage,
-    record::{Origin, RecordBody, StopReason, TodoItem, ToolFinished},
+    Block, Message, ResultBlock, Role, ToolUseId, Usage,
+    record::{LastWords, Origin, RecordBody, StopReason, TodoItem, ToolFinished},
     usage::Cost,
 };
 
@@ -66,6 +69,8 @@ pub struct LoopState {
     pub compaction: CompactionState,
     /// The provider's count of the last answered request.
     pub reported: Option<Reported>,
+    /// Deferred tools that a search found.
+    pub tools_found: BTreeSet<String>,
     /// The to-do list as last recorded.
     pub todo: Vec<TodoItem>,
     /// The request under way, as far as it is recorded.
@@ -85,10 +90,8 @@ pub struct RunCounters {
     pub usage: Usage,
     /// Cost.
     pub cost: Cost,
-    /// The last words of the model that were not empty.
-    pub text: String,
-    /// Whether the last answer had no words, so that `text` is from an earlier one.
-    pub text_from_earlier: bool,
+    /// The last words of the model.
+    pub words: LastWords,
 }
 
 /// The circuit breaker of compaction.
@@ -248,7 +251,10 @@ impl LoopState {
     pub fn apply(&mut self, record: &RecordBody) {
         match record {
             RecordBody::RunStarted(_) => self.begin_run(),
-            RecordBody::User { message, origin, commands: _ } => self.apply_user(message, origin),
+            RecordBody::User { message, origin, commands: _ } => {
+                self.run.words.heard(origin);
+                self.apply_user(message, origin);
+            }
             RecordBody::RequestStarted { request, model, estimated_tokens: _ } => {
                 self.close_in_passing();
                 self.request = *request;
@@ -300,6 +306,7 @@ impl LoopState {
             }
             RecordBody::Todo { items } => self.todo.clone_from(items),
             RecordBody::CommandAccepted { .. }
+            | RecordBody::TaskItem { .. }
             | RecordBody::PermissionRequested { .. }
             | RecordBody::PermissionWithdrawn { .. }
             | RecordBody::Snapshot { .. }
@@ -316,6 +323,7 @@ impl LoopState {
     }
 
     fn apply_user(&mut self, message: &Message, origin: &Origin) {
+        self.tools_found.extend(message.content.iter().flat_map(found_in));
         match origin {
             Origin::ToolResults => self.open = None,
             Origin::Prompt
@@ -366,11 +374,7 @@ impl LoopState {
         let calls: Vec<ToolUseId> = message.tool_uses().map(|(id, _, _)| id.clone()).collect();
         let cut = *stop_reason == StopReason::MaxTokens || (incomplete && calls.is_empty());
         self.output_cuts = if cut { self.output_cuts + 1 } else { 0 };
-        let text = message.text();
-        self.run.text_from_earlier = text.trim().is_empty();
-        if !self.run.text_from_earlier {
-            self.run.text = text;
-        }
+        self.run.words.answer(message, stop_reason);
         let message_weight = self.message_weight;
         let asked = self.open.as_ref().filter(|open| !open.model.is_empty()).map(|open| open.model.clone());
         if !message.content.is_empty() {
@@ -471,4 +475,14 @@ impl LoopState {
             Some(_) | None => Vec::new(),
         }
     }
+}
+
+/// The tools that a search found.
+fn found_in(block: &Block) -> Vec<String> {
+    let Block::ToolResult { content, .. } = block else { return Vec::new() };
+    let names = content.iter().filter_map(|part| match part {
+        ResultBlock::ToolReference { name, .. } => Some(name.clone()),
+        ResultBlock::Text { .. } | ResultBlock::Image { .. } => None,
+    });
+    names.collect()
 }

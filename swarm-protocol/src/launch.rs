@@ -57,6 +57,10 @@ pub struct ModelEndpoint {
     /// The largest request the provider takes, in bytes, when configured.
     #[serde(default)]
     pub max_request_bytes: Option<u64>,
+    /// Whether the server keeps definitions of tools out of the context until they are referred to (Anthropic);
+    /// on the official host only when not configured.
+    #[serde(default)]
+    pub defer_tools: Option<bool>,
     /// How long the first byte may take, in milliseconds; 120 s when not configured.
     #[serde(default)]
     pub first_byte_timeout_ms: Option<u64>,
@@ -86,6 +90,7 @@ impl ModelEndpoint {
             context_window: None,
             max_output: None,
             max_request_bytes: None,
+            defer_tools: None,
             first_byte_timeout_ms: None,
             cache_ttl_ms: None,
             price: None,

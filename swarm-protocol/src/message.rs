@@ -157,9 +157,34 @@ pub enum ResultBlock {
         /// Base64.
         data: String,
     },
+    /// A tool that a search found. Providers that were given its definition get the name, others the definition.
+    ToolReference {
+        /// The tool.
+        name: String,
+        /// Its definition, as words.
+        definition: String,
+    },
 }
 
 impl ResultBlock {
+    /// What can be read of it; a picture has no words.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text } => Some(text),
+            Self::ToolReference { definition, .. } => Some(definition),
+            Self::Image { .. } => None,
+        }
+    }
+
+    /// Whether it says nothing, which providers refuse.
+    pub fn is_blank(&self) -> bool {
+        match self {
+            Self::Text { text } => text.trim().is_empty(),
+            Self::Image { data, .. } => data.is_empty(),
+            Self::ToolReference { name, .. } => name.is_empty(),
+        }
+    }
+
     /// Words; an empty or blank text becomes `(no output)`.
     pub fn text(text: impl Into<String>) -> Self {
         let text = text.into();

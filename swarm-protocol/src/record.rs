@@ -14,11 +14,15 @@ use crate::{
 
 mod head;
 mod run;
+mod task_item;
 mod tool;
+mod words;
 
 pub use head::{HEAD_CHARS, RecordHead, ToolHead, head_of, input_summary};
 pub use run::{RunEnd, RunStarted};
+pub use task_item::{TaskItem, TaskItemStatus};
 pub use tool::{CommandRun, FileSeen, ToolEffect, ToolFinished};
+pub use words::LastWords;
 
 /// One line of a transcript.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,6 +172,11 @@ pub enum RecordBody {
         /// The items.
         items: Vec<TodoItem>,
     },
+    /// One of the agent's tasks was made or changed.
+    TaskItem {
+        /// As it is now.
+        item: TaskItem,
+    },
     /// A call wants leave to spend from the session's budget.
     GrantRequested(GrantRequest),
     /// The use of these grants' calls stands in the records before this one.
@@ -235,6 +244,20 @@ pub enum StopReason {
     },
 }
 
+impl StopReason {
+    /// Whether the answer stopped before its end, so that the next one goes on with it.
+    pub fn is_cut(&self) -> bool {
+        match self {
+            Self::MaxTokens | Self::PauseTurn | Self::ContextWindowExceeded | Self::Truncated => true,
+            Self::EndTurn
+            | Self::ToolUse
+            | Self::StopSequence
+            | Self::Refusal { .. }
+            | Self::Unknown { .. } => false,
+        }
+    }
+}
+
 /// A compaction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -289,6 +312,7 @@ impl RecordBody {
             Self::CompactBoundary(_) => "compact_boundary",
             Self::ContentReplacement { .. } => "content_replacement",
             Self::Todo { .. } => "todo",
+            Self::TaskItem { .. } => "task_item",
             Self::GrantRequested(_) => "grant_requested",
             Self::GrantSettled { .. } => "grant_settled",
             Self::Tombstone { .. } => "tombstone",

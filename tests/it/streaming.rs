@@ -21,7 +21,7 @@ pub(crate) struct Told {
 
 impl Told {
     /// With a new server and repository.
-    async fn worker(replies: impl IntoIterator<Item = Reply>) -> Self {
+    pub(crate) async fn worker(replies: impl IntoIterator<Item = Reply>) -> Self {
         Self::in_rig(Rig::new().await, replies).await
     }
 

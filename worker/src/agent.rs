@@ -405,8 +405,8 @@ impl Agent {
         children_killed.truncate(MAX_NAMED);
         let end = RunEnd {
             exit_reason,
-            result: facts.result,
-            result_from_earlier: facts.result_from_earlier,
+            result: facts.words.text().to_owned(),
+            result_from_earlier: facts.words.is_from_earlier(),
             turns: facts.turns,
             usage: facts.usage,
             cost: facts.cost,

@@ -14,8 +14,9 @@ use crate::facts::Facts;
 /// So much is read at a start beside the checkpoint, give or take a batch, whatever the transcript's length.
 pub(crate) const LONGEST_TAIL: u64 = 16 * 1024 * 1024;
 
-/// The version whose folds the figures are of. Another version may count otherwise: it reads all records.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The version whose folds the figures are of, and a number that grows when a fold changes between versions.
+/// Another version may count otherwise: it reads all records.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-2");
 
 /// The loop's state and the facts after some records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //! interrupted counts what it did before.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     path::PathBuf,
 };
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use swarm_protocol::{
     CommandId, PermissionRequestId, RunNumber, Timestamp, ToolUseId, Usage,
     ids::MessageId,
-    record::{CommandRun, Origin, Record, RecordBody, TodoItem, ToolEffect},
+    record::{CommandRun, LastWords, Origin, Record, RecordBody, TaskItem, TodoItem, ToolEffect},
     usage::Cost,
 };
 
@@ -35,6 +35,8 @@ pub struct Facts {
     pub seen: HashMap<PathBuf, String>,
     /// The to-do list.
     pub todo: Vec<TodoItem>,
+    /// The tasks as last recorded, by number.
+    pub tasks: BTreeMap<u32, TaskItem>,
     /// Whether a request was ever sent.
     pub has_requests: bool,
     /// When the model last answered, in any run.
@@ -61,9 +63,7 @@ pub struct RunFacts {
     /// Cost.
     pub cost: Cost,
     /// The last words.
-    pub result: String,
-    /// The last message had none.
-    pub result_from_earlier: bool,
+    pub words: LastWords,
     /// The last commands, those in the background with their job.
     commands: VecDeque<(CommandRun, Option<String>)>,
     /// How many of them came after the last edit.
@@ -88,6 +88,7 @@ impl Facts {
             last_snapshot: None,
             seen: HashMap::new(),
             todo: Vec::new(),
+            tasks: BTreeMap::new(),
             has_requests: false,
             last_answer: None,
             open_requests: Vec::new(),
@@ -136,6 +137,9 @@ impl Facts {
                 self.taken.insert(*command);
             }
             RecordBody::Todo { items } => self.todo.clone_from(items),
+            RecordBody::TaskItem { item } => {
+                self.tasks.insert(item.id, item.clone());
+            }
             RecordBody::RequestStarted { .. } => self.has_requests = true,
             RecordBody::GrantRequested(request) => self.last_grant = self.last_grant.max(request.grant),
             RecordBody::Snapshot { n, .. } => self.last_snapshot = Some(*n),
@@ -172,16 +176,13 @@ impl RunFacts {
             }
             // What closes an earlier run's open turn stands before the start of this one.
             RecordBody::Assistant { .. } if self.starts == 0 => {}
-            RecordBody::Assistant { message, usage, cost, .. } => {
+            RecordBody::Assistant { message, stop_reason, usage, cost, .. } => {
                 self.turns += 1;
                 self.usage += *usage;
                 self.cost += *cost;
-                let text = message.text();
-                self.result_from_earlier = text.trim().is_empty() && !self.result.is_empty();
-                if !text.trim().is_empty() {
-                    self.result = text;
-                }
+                self.words.answer(message, stop_reason);
             }
+            RecordBody::User { origin, .. } => self.words.heard(origin),
             RecordBody::HelperCall { usage, cost, .. } => {
                 self.usage += *usage;
                 self.cost += *cost;

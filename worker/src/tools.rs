@@ -20,6 +20,7 @@ pub mod memory;
 mod place;
 pub mod read;
 pub mod retrieve;
+pub mod tasks;
 pub mod text;
 pub mod todo;
 pub mod write;

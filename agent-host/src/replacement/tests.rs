@@ -41,15 +41,7 @@ impl Rig {
         let found = self.store.get(key(n)).await.unwrap()?;
         assert_eq!((found.at, found.bytes), (NOW, serde_json::to_vec(&found.content).unwrap().len() as u64));
         let Block::ToolResult { content, .. } = found.content else { panic!() };
-        Some(
-            content
-                .iter()
-                .filter_map(|block| match block {
-                    swarm_protocol::message::ResultBlock::Text { text } => Some(text.as_str()),
-                    swarm_protocol::message::ResultBlock::Image { .. } => None,
-                })
-                .collect(),
-        )
+        Some(content.iter().filter_map(swarm_protocol::message::ResultBlock::as_text).collect())
     }
 
     async fn has(&self, n: u128) -> bool {

@@ -26,6 +26,8 @@ pub struct EndpointProfile {
     pub context_window: Option<u64>,
     /// The largest request the server takes, in bytes.
     pub max_request_bytes: Option<u64>,
+    /// Whether it keeps definitions of tools out of the context until they are referred to.
+    pub defer_tools: Option<bool>,
     pub first_byte_timeout: Option<Duration>,
     /// How long its cache holds what was sent.
     pub cache_ttl: Option<Duration>,
@@ -34,7 +36,7 @@ pub struct EndpointProfile {
     pub source: Source,
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "api",
     "base_url",
     "key_env",
@@ -43,6 +45,7 @@ const KEYS: [&str; 11] = [
     "max_output",
     "context_window",
     "max_request_bytes",
+    "defer_tools",
     "first_byte_timeout",
     "cache_ttl",
     "price",
@@ -60,6 +63,7 @@ struct Draft {
     max_output: Option<u64>,
     context_window: Option<u64>,
     max_request_bytes: Option<u64>,
+    defer_tools: Option<bool>,
     first_byte_timeout: Option<Duration>,
     cache_ttl: Option<Duration>,
     price: BTreeMap<String, f64>,
@@ -133,6 +137,10 @@ impl Draft {
             ("max_output", []) => self.max_output = Some(count()?),
             ("context_window", []) => self.context_window = Some(count()?),
             ("max_request_bytes", []) => self.max_request_bytes = Some(count()?),
+            ("defer_tools", []) => match entry.located.value {
+                Raw::Bool(value) => self.defer_tools = Some(value),
+                _ => return Err(invalid(entry, &full, "true or false")),
+            },
             ("first_byte_timeout", []) => self.first_byte_timeout = Some(time()?),
             ("cache_ttl", []) => self.cache_ttl = Some(time()?),
             ("price", [part]) if PRICE_KEYS.contains(&part.as_str()) => {
@@ -161,6 +169,7 @@ impl Draft {
             max_output,
             context_window,
             max_request_bytes,
+            defer_tools,
             first_byte_timeout,
             cache_ttl,
             price,
@@ -198,6 +207,7 @@ impl Draft {
             max_output,
             context_window,
             max_request_bytes,
+            defer_tools,
             first_byte_timeout,
             cache_ttl,
             price,

@@ -304,6 +304,7 @@ fn endpoint_profiles() {
         max_output = 8000
         context_window = 100000
         max_request_bytes = 5_000_000
+        defer_tools = true
         first_byte_timeout = "5m"
         price = { input = 3, output = 15.0 }
         "#,
@@ -314,6 +315,7 @@ fn endpoint_profiles() {
     let proxy = &config.endpoints["proxy"];
     assert_eq!(proxy.headers["x-team"], "a");
     assert_eq!((proxy.max_request_bytes, local.max_request_bytes), (Some(5_000_000), None));
+    assert_eq!((proxy.defer_tools, local.defer_tools), (Some(true), None));
     assert_eq!(proxy.first_byte_timeout, Some(Duration::from_secs(300)));
     assert_eq!(proxy.price.unwrap().cache_read, 3.0);
     assert_eq!(proxy.source.to_string(), "~/.swarm/config.toml:6");

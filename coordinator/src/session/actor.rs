@@ -481,7 +481,7 @@ impl Actor {
             (None, false) => return Ok(()),
         };
         let (verdict, reasons) = verdict::verdict(&self.model, task_id, &exit);
-        let text = self.model.final_text();
+        let text = self.model.last_words.text().to_owned();
         self.append(vec![Event::TaskFinished { task_id, verdict, reasons, exit_reason: exit, text }]).await?;
         self.deliver_callback(task_id);
         Ok(())

@@ -11,9 +11,9 @@ use swarm_protocol::{
     Timestamp, Usage, Verdict, WorkerId,
     api::{ConversationItem, LedgerStep},
     event::{Event, EventLine, SentEntry, SessionSpec},
-    message::Role,
     notification::{Notification, NotificationKind},
     permission::{PermissionDecision, PermissionMode, PermissionRequest, Rule},
+    record::LastWords,
     usage::Cost,
 };
 
@@ -129,6 +129,8 @@ pub(crate) struct SessionModel {
     pub(crate) own_cost: Cost,
     /// Its budget.
     pub(crate) governor: Governor,
+    /// The coordinator's last words about the open task.
+    pub(crate) last_words: LastWords,
     pub(crate) items: Vec<ConversationItem>,
     /// Messages of people that were committed, for readers.
     pub(crate) compactions: u32,
@@ -162,6 +164,7 @@ impl SessionModel {
             own_usage: Usage::default(),
             own_cost: Cost::default(),
             governor: Governor::new(spec.budget),
+            last_words: LastWords::default(),
             items: Vec::new(),
             compactions: 0,
         })
@@ -227,16 +230,5 @@ impl SessionModel {
             sum += worker.cost();
         }
         sum
-    }
-
-    /// The text of the coordinator's last message that had any.
-    pub(crate) fn final_text(&self) -> String {
-        self.history
-            .iter()
-            .rev()
-            .filter(|message| message.role == Role::Assistant)
-            .map(Message::text)
-            .find(|text| !text.trim().is_empty())
-            .unwrap_or_default()
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
         name: name.to_owned(),
         description: description.to_owned(),
         input_schema,
+        offer: query_engine::ports::Offer::Always,
     };
     // Sorted by name, as the engine sends them.
     vec![

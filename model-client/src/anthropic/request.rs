@@ -3,7 +3,7 @@
 //! What the provider would refuse for ever is repaired here (blank texts, arguments that are no object, bad
 //! images), always in the same way, so that a prefix stays a prefix.
 
-use query_engine::ports::{Breakpoint, ModelRequest, ToolSpec};
+use query_engine::ports::{Breakpoint, ModelRequest, Offer, ToolSpec};
 use serde_json::{Map, Value, json};
 use swarm_protocol::{Block, Message, ResultBlock, Role};
 
@@ -19,6 +19,8 @@ pub(crate) struct Shape {
     pub(crate) model: String,
     pub(crate) eager_input_streaming: bool,
     pub(crate) adaptive_thinking: bool,
+    /// Whether definitions of tools are kept out of the context until a result refers to them.
+    pub(crate) defer_tools: bool,
     /// Whether thinking without a signature is sent back; Anthropic itself refuses it.
     pub(crate) unsigned_thinking: bool,
 }
@@ -78,9 +80,12 @@ fn tools(shape: &Shape, tools: &[ToolSpec]) -> Vec<Value> {
         if shape.eager_input_streaming {
             value["eager_input_streaming"] = json!(true);
         }
+        if tool.offer == Offer::Deferred {
+            value["defer_loading"] = json!(true);
+        }
         value
     };
-    tools_by_name(tools).map(value).collect()
+    tools_by_name(tools, shape.defer_tools).map(value).collect()
 }
 
 fn message(shape: &Shape, message: &Message, marked: bool) -> Value {
@@ -125,7 +130,7 @@ fn block(shape: &Shape, block: &Block) -> Option<Value> {
             "input": tool_input::replayed(input),
         }),
         Block::ToolResult { tool_use_id, content, is_error } => {
-            let mut content: Vec<Value> = content.iter().map(result_block).collect();
+            let mut content: Vec<Value> = content.iter().map(|part| result_block(shape, part)).collect();
             if content.is_empty() {
                 content.push(json!({"type": "text", "text": "(no output)"}));
             }
@@ -142,13 +147,17 @@ fn block(shape: &Shape, block: &Block) -> Option<Value> {
     })
 }
 
-fn result_block(block: &ResultBlock) -> Value {
+fn result_block(shape: &Shape, block: &ResultBlock) -> Value {
     match block {
         ResultBlock::Text { text } if text.trim().is_empty() => {
             json!({"type": "text", "text": "(no output)"})
         }
         ResultBlock::Text { text } => json!({"type": "text", "text": text}),
         ResultBlock::Image { media_type, data } => image(media_type, data),
+        ResultBlock::ToolReference { name, .. } if shape.defer_tools => {
+            json!({"type": "tool_reference", "tool_name": plain_name(name)})
+        }
+        ResultBlock::ToolReference { definition, .. } => json!({"type": "text", "text": definition}),
     }
 }
 

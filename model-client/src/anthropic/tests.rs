@@ -366,6 +366,7 @@ fn the_bytes_of_a_request() {
         model: "claude-opus-5-5".to_owned(),
         eager_input_streaming: official,
         adaptive_thinking: official,
+        defer_tools: official,
         unsigned_thinking: !official,
     };
     let body =
@@ -410,6 +411,7 @@ fn without_a_system_prompt_the_last_tool_carries_the_mark() {
         model: "m".to_owned(),
         eager_input_streaming: false,
         adaptive_thinking: false,
+        defer_tools: false,
         unsigned_thinking: true,
     };
     let body: serde_json::Value =

@@ -15,6 +15,7 @@ pub fn demo_reply_json(request: &Value) -> Value {
             name: text(tool, "name"),
             description: text(tool, "description"),
             input_schema: tool["input_schema"].clone(),
+            offer: query_engine::ports::Offer::Always,
         })
         .collect();
     let messages: Vec<Message> = list(&request["messages"]).filter_map(message).collect();

@@ -100,13 +100,7 @@ fn free_id(view: &RequestView<'_>, wanted: &str) -> ToolUseId {
 pub(super) fn results(message: &Message) -> impl Iterator<Item = (&ToolUseId, String, bool)> {
     message.content.iter().filter_map(|block| match block {
         Block::ToolResult { tool_use_id, content, is_error } => {
-            let texts: Vec<&str> = content
-                .iter()
-                .filter_map(|block| match block {
-                    swarm_protocol::ResultBlock::Text { text } => Some(text.as_str()),
-                    swarm_protocol::ResultBlock::Image { .. } => None,
-                })
-                .collect();
+            let texts: Vec<&str> = content.iter().filter_map(swarm_protocol::ResultBlock::as_text).collect();
             Some((tool_use_id, texts.join("\n"), *is_error))
         }
         _ => None,

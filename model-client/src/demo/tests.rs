@@ -31,6 +31,7 @@ impl Agent {
             name: (*name).to_owned(),
             description: String::new(),
             input_schema: json!({"type": "object"}),
+            offer: query_engine::ports::Offer::Always,
         };
         Self { tools: tools.iter().map(spec).collect(), messages: Vec::new() }
     }

@@ -38,7 +38,7 @@ pub(super) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shap
         body.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
     if !request.prefix.tools.is_empty() {
-        let tools: Vec<Value> = tools_by_name(&request.prefix.tools).map(tool).collect();
+        let tools: Vec<Value> = tools_by_name(&request.prefix.tools, false).map(tool).collect();
         body.insert("tools".to_owned(), Value::Array(tools));
         body.insert("tool_choice".to_owned(), json!("auto"));
     }

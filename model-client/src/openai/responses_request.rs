@@ -40,7 +40,7 @@ pub(super) fn body(shape: &Shape, request: &ModelRequest, written: &Written<Shap
         }
     }
     if !request.prefix.tools.is_empty() {
-        let tools: Vec<Value> = tools_by_name(&request.prefix.tools).map(tool).collect();
+        let tools: Vec<Value> = tools_by_name(&request.prefix.tools, false).map(tool).collect();
         body.insert("tools".to_owned(), Value::Array(tools));
         body.insert("tool_choice".to_owned(), json!("auto"));
         body.insert("parallel_tool_calls".to_owned(), json!(true));

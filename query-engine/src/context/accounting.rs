@@ -5,7 +5,7 @@ use swarm_protocol::{Block, Message, ResultBlock};
 
 use super::weight;
 use crate::{
-    ports::{ModelInfo, Prefix},
+    ports::{ModelInfo, Offer, Prefix},
     state::LoopState,
 };
 
@@ -89,6 +89,7 @@ fn for_each_part<'a>(block: &'a Block, mut see: impl FnMut(Part<'a>)) {
             for part in content {
                 see(match part {
                     ResultBlock::Text { text } => Part::Text(text),
+                    ResultBlock::ToolReference { definition, .. } => Part::Text(definition),
                     ResultBlock::Image { data, .. } => Part::Image(data),
                 });
             }
@@ -101,7 +102,9 @@ fn for_each_part<'a>(block: &'a Block, mut see: impl FnMut(Part<'a>)) {
 /// What system prompt and tools weigh.
 pub fn prefix_weight(prefix: &Prefix) -> u64 {
     let system: u64 = prefix.system.iter().map(|text| weight::text(text)).sum();
-    let tools = prefix.tools.iter().map(|tool| {
+    // A deferred one is in no context before it was found, and counts there then.
+    let offered = prefix.tools.iter().filter(|tool| tool.offer != Offer::Deferred);
+    let tools = offered.map(|tool| {
         let schema = tool.input_schema.to_string();
         weight::text(&tool.name) + weight::text(&tool.description) + weight::text(&schema)
     });

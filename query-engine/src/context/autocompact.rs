@@ -125,7 +125,7 @@ fn without_media(message: &Message) -> Message {
                     .iter()
                     .map(|part| match part {
                         ResultBlock::Image { .. } => ResultBlock::text(IMAGE_LINE),
-                        ResultBlock::Text { .. } => part.clone(),
+                        ResultBlock::Text { .. } | ResultBlock::ToolReference { .. } => part.clone(),
                     })
                     .collect(),
                 is_error: *is_error,

@@ -121,7 +121,12 @@ mod tests {
         assert_eq!(guard.check(&request("t", &["a"])), Err(PrefixBroken::Prefix));
         assert_eq!(guard.check(&request("t", &[])), Err(PrefixBroken::Block { index: 0 }));
         let tools = |mut request: ModelRequest| {
-            let tool = ToolSpec { name: "t".to_owned(), description: String::new(), input_schema: json!({}) };
+            let tool = ToolSpec {
+                name: "t".to_owned(),
+                description: String::new(),
+                input_schema: json!({}),
+                offer: crate::ports::Offer::Always,
+            };
             Arc::make_mut(&mut request.prefix).tools.push(tool);
             request
         };

@@ -17,24 +17,12 @@ pub struct Size {
 
 /// Characters of text in a result.
 pub fn chars_of(content: &[ResultBlock]) -> usize {
-    content
-        .iter()
-        .map(|part| match part {
-            ResultBlock::Text { text } => text.chars().count(),
-            ResultBlock::Image { .. } => 0,
-        })
-        .sum()
+    content.iter().filter_map(ResultBlock::as_text).map(|text| text.chars().count()).sum()
 }
 
 /// The texts of a result, joined: what is kept on disk.
 pub fn whole_text(content: &[ResultBlock]) -> String {
-    let texts: Vec<&str> = content
-        .iter()
-        .filter_map(|part| match part {
-            ResultBlock::Text { text } => Some(text.as_str()),
-            ResultBlock::Image { .. } => None,
-        })
-        .collect();
+    let texts: Vec<&str> = content.iter().filter_map(ResultBlock::as_text).collect();
     texts.join("\n")
 }
 

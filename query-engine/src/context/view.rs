@@ -252,14 +252,7 @@ fn result_for(id: ToolUseId, messages: &[Message], index: usize, results: &Resul
 }
 
 fn sendable_result(content: &[ResultBlock]) -> Vec<ResultBlock> {
-    let mut parts: Vec<ResultBlock> = content
-        .iter()
-        .filter(|part| match part {
-            ResultBlock::Text { text } => !text.trim().is_empty(),
-            ResultBlock::Image { data, .. } => !data.is_empty(),
-        })
-        .cloned()
-        .collect();
+    let mut parts: Vec<ResultBlock> = content.iter().filter(|part| !part.is_blank()).cloned().collect();
     if parts.is_empty() {
         parts.push(ResultBlock::text(""));
     }

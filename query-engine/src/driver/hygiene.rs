@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use swarm_protocol::{Message, ResultBlock, Role, ToolUseId, Usage, record::RecordBody, usage::Cost};
+use swarm_protocol::{Block, Message, ResultBlock, Role, ToolUseId, Usage, record::RecordBody, usage::Cost};
 
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ use crate::{
         snip::snip,
         view,
     },
+    deferral,
     ports::{
         Breakpoint, Grant, Model, ModelError, ModelErrorKind, ModelRequest, PlannedCall, StorageError,
         StreamEvent,
@@ -381,7 +382,8 @@ impl Engine {
         let before = accounting::estimate(view, accounting.scale);
         // Of a short history it takes a tenth, or nothing would be saved.
         let budget = (info.context_window / ATTACHMENT_SHARE).min(before / 10).min(MOST_ATTACHMENT_TOKENS);
-        let attachments = self.ports.surroundings.after_compaction(budget).await;
+        let mut attachments = self.ports.surroundings.after_compaction(budget).await;
+        attachments.extend(deferral::after_compaction(&self.state.tools_found).map(Block::text));
         let compacted = autocompact::compact(
             &History {
                 messages: &cleared.messages,

@@ -4,6 +4,7 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::Stream;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use swarm_protocol::{Block, Message, ToolUseId, Usage, record::StopReason, usage::Cost};
 
@@ -16,6 +17,21 @@ pub struct ToolSpec {
     pub description: String,
     /// JSON schema of its input; the top is an object.
     pub input_schema: Value,
+    /// Which providers are told of it.
+    pub offer: Offer,
+}
+
+/// Which providers are told of a tool (spec 4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Offer {
+    /// All.
+    #[default]
+    Always,
+    /// Those that keep a definition back until it is referred to.
+    Deferred,
+    /// The others: they reach the deferred ones by it.
+    InPlaceOfDeferred,
 }
 
 /// The part of a request that is equal in every request of an agent: built once, sent as the same bytes.

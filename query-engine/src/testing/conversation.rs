@@ -1,7 +1,7 @@
 //! Conversations: made of a table, and shown as text.
 
 use serde_json::Value;
-use swarm_protocol::{Block, Message, ResultBlock, Role};
+use swarm_protocol::{Block, Message, Role};
 
 use super::answers::id;
 
@@ -38,13 +38,8 @@ pub fn render<M: std::borrow::Borrow<Message>>(messages: &[M]) -> String {
                 Block::ToolUse { id, name, input, .. } => format!("{role} calls {id}: {name} {input}"),
                 Block::ToolResult { tool_use_id, content, is_error } => {
                     let mark = if *is_error { " failed" } else { "" };
-                    let parts: Vec<&str> = content
-                        .iter()
-                        .map(|part| match part {
-                            ResultBlock::Text { text } => text.as_str(),
-                            ResultBlock::Image { .. } => "(image)",
-                        })
-                        .collect();
+                    let parts: Vec<&str> =
+                        content.iter().map(|part| part.as_text().unwrap_or("(image)")).collect();
                     format!("{role} answers {tool_use_id}{mark}: {}", parts.join("\n"))
                 }
                 Block::Image { .. } => format!("{role}: (image)"),

@@ -43,6 +43,8 @@ pub struct FakeTool {
     read_only: bool,
     concurrency_safe: bool,
     required: Vec<String>,
+    /// Deferred, with this hint.
+    hint: Option<&'static str>,
     limit: Option<usize>,
     calls: Mutex<Vec<Value>>,
     running: AtomicUsize,
@@ -68,6 +70,7 @@ impl FakeTool {
             read_only: reads,
             concurrency_safe: reads,
             required: Vec::new(),
+            hint: None,
             limit: Some(50_000),
             calls: Mutex::default(),
             running: AtomicUsize::new(0),
@@ -78,6 +81,12 @@ impl FakeTool {
     /// With required arguments.
     pub fn requiring(mut self, names: &[&str]) -> Self {
         self.required = names.iter().map(|&name| name.to_owned()).collect();
+        self
+    }
+
+    /// Deferred, and found by this hint.
+    pub fn deferred(mut self, hint: &'static str) -> Self {
+        self.hint = Some(hint);
         self
     }
 
@@ -118,6 +127,14 @@ impl Tool for FakeTool {
 
     fn is_concurrency_safe(&self, _: &Value) -> bool {
         self.concurrency_safe
+    }
+
+    fn should_defer(&self) -> bool {
+        self.hint.is_some()
+    }
+
+    fn search_hint(&self) -> &str {
+        self.hint.unwrap_or_default()
     }
 
     fn max_result_size_chars(&self) -> Option<usize> {

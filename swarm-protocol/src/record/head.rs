@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{Record, RecordBody, ToolEffect};
 use crate::{
     ids::{RunNumber, ToolUseId},
-    message::{Block, ResultBlock},
+    message::Block,
     time::Timestamp,
     usage::{Cost, Usage},
 };
@@ -156,13 +156,9 @@ impl RecordBody {
         match self {
             Self::User { message, .. } | Self::Assistant { message, .. } => head_of(&message.text()),
             Self::ToolFinished(finished) => match &finished.result {
-                Block::ToolResult { content, .. } => content
-                    .iter()
-                    .find_map(|block| match block {
-                        ResultBlock::Text { text } => Some(head_of(text)),
-                        ResultBlock::Image { .. } => None,
-                    })
-                    .unwrap_or_default(),
+                Block::ToolResult { content, .. } => {
+                    content.iter().find_map(|block| block.as_text().map(head_of)).unwrap_or_default()
+                }
                 _ => String::new(),
             },
             Self::RunStarted(started) => format!("run {} on {}", started.run, started.model),
@@ -179,6 +175,9 @@ impl RecordBody {
             Self::Todo { items } => {
                 let done = items.iter().filter(|item| item.status == "completed").count();
                 format!("{done} of {} done", items.len())
+            }
+            Self::TaskItem { item } => {
+                head_of(&format!("#{} [{}] {}", item.id, item.status.as_str(), item.subject))
             }
             Self::GrantRequested(request) => format!("grant {} for {}", request.grant, request.model),
             Self::GrantSettled { grants } => format!("{} grants settled", grants.len()),

@@ -256,6 +256,15 @@ export interface SessionDetail {
   seq: number;
 }
 
+export interface TaskItem {
+  id: number;
+  subject: string;
+  description?: string;
+  active_form?: string;
+  blocked_by?: number[];
+  status: "pending" | "in_progress" | "completed" | "deleted";
+}
+
 export interface TodoItem {
   content: string;
   status: string;
@@ -282,7 +291,8 @@ export interface WorkerDetail {
 
 export type ResultBlock =
   | { type: "text"; text: string }
-  | { type: "image"; media_type: string; data: string };
+  | { type: "image"; media_type: string; data: string }
+  | { type: "tool_reference"; name: string; definition: string };
 
 export type Block =
   | { type: "text"; text: string }
@@ -357,6 +367,7 @@ export type RecordBody =
     }
   | { type: "content_replacement"; tool_use_id: string; path: string; bytes: number }
   | { type: "todo"; items: TodoItem[] }
+  | { type: "task_item"; item: TaskItem }
   | { type: "tombstone"; note: string }
   | ({ type: "run_ended" } & RunEnd);
 

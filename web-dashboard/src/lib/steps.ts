@@ -70,6 +70,7 @@ function resultText(blocks: ResultBlock[]): { text: string; images: number } {
   let images = 0;
   for (const block of blocks) {
     if (block.type === "text") texts.push(block.text);
+    else if (block.type === "tool_reference") texts.push(`found ${block.name}`);
     else images++;
   }
   return { text: texts.join("\n"), images };
@@ -226,6 +227,12 @@ export function toSteps(records: TranscriptRecord[]): Step[] {
       case "todo":
         steps.push({ type: "todo", ...base, items: body.items });
         break;
+      case "task_item": {
+        const { id, status, subject, blocked_by } = body.item;
+        const waits = blocked_by?.length ? ` (after ${blocked_by.map((other) => `#${other}`).join(", ")})` : "";
+        steps.push({ type: "note", ...base, text: `task #${id} [${status}] ${subject}${waits}`, tone: "plain" });
+        break;
+      }
       case "tombstone":
         steps.push({ type: "note", ...base, text: body.note, tone: "need" });
         break;

@@ -60,15 +60,16 @@ pub(crate) async fn first_message(launch: &WorkerLaunch, parts: &Parts, links: O
         confinement: &confinement,
     };
     let mut content: Vec<Block> = agent_host::first_message(&info).into_iter().map(Block::text).collect();
-    if let Some(more) = more(launch, links) {
+    let further = query_engine::deferral::announcement(&parts.tools);
+    if let Some(more) = more(launch, links.into_iter().chain(further)) {
         content.push(Block::text(more));
     }
     content.push(Block::text(launch.spec.prompt.clone()));
     Incoming { content, origin: Origin::Prompt, commands: Vec::new() }
 }
 
-fn more(launch: &WorkerLaunch, links: Option<String>) -> Option<String> {
-    let mut lines = Vec::from_iter(links);
+fn more(launch: &WorkerLaunch, first: impl Iterator<Item = String>) -> Option<String> {
+    let mut lines = Vec::from_iter(first);
     if let Some(check) = launch.check.as_ref().filter(|_| may_change(launch)) {
         lines.push(format!("The project's check; run it before you end: `{check}`"));
     }

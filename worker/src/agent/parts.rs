@@ -9,7 +9,10 @@ use std::{
 
 use agent_host::{Memory, MemoryPlaces, RuleSet, SandboxState};
 use anyhow::Context as _;
-use query_engine::ports::{Observer as _, Tool};
+use query_engine::{
+    deferral,
+    ports::{Observer as _, Tool},
+};
 use swarm_protocol::{
     frame::Live,
     launch::{Isolation, WorkerLaunch},
@@ -134,8 +137,10 @@ impl Parts {
         }
         tools.extend(commands.tools());
         tools.push(tools::todo(recorder.clone()));
+        tools.extend(tools::tasks::tools(recorder.clone()));
         tools.push(Arc::new(tools::retrieve::Retrieve::new(originals)));
         tools.retain(|tool| !rules.removes_tool(tool.name()));
+        let tools = deferral::with_search(tools);
         Ok(Self {
             tree,
             shell,

@@ -40,6 +40,7 @@ mod tests {
                 name: "T".to_owned(),
                 description: "d".to_owned(),
                 input_schema: serde_json::json!({"type": "object", "properties": {"b": {}, "a": {}}}),
+                offer: query_engine::ports::Offer::Always,
             }],
         };
         let first = kept(dir.path(), dir.path(), prefix("one")).unwrap();

@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     originals::Originals,
     record::{Recorder, now},
-    tools::Files,
+    tools::{self, Files},
     tree::Tree,
 };
 
@@ -172,7 +172,12 @@ impl Surroundings for WorkerSurroundings {
         let mut blocks = Vec::new();
         blocks.extend(self.memory_files().map(Block::text));
         blocks.extend(self.recent_files(budget_tokens).await);
-        let todo = self.recorder.facts().todo;
+        let facts = self.recorder.facts();
+        blocks.extend(
+            tools::tasks::reminder(&facts.tasks)
+                .map(|tasks| Block::text(format!("<system-reminder>\n{tasks}\n</system-reminder>"))),
+        );
+        let todo = facts.todo;
         if !todo.is_empty() {
             let lines: Vec<String> =
                 todo.iter().map(|item| format!("- [{}] {}", item.status, item.content)).collect();

@@ -59,6 +59,10 @@ impl Tool for Retrieve {
         true
     }
 
+    fn should_defer(&self) -> bool {
+        true
+    }
+
     fn search_hint(&self) -> &str {
         "old cleared result, earlier output"
     }

@@ -59,10 +59,7 @@ impl Place {
 }
 
 fn said(output: &ToolOutput) -> &str {
-    match &output.content[0] {
-        ResultBlock::Text { text } => text,
-        ResultBlock::Image { .. } => panic!("a picture"),
-    }
+    output.content[0].as_text().expect("words, not a picture")
 }
 
 #[track_caller]

@@ -137,6 +137,7 @@ impl Actor {
                 | RecordBody::Snapshot { .. }
                 | RecordBody::ContentReplacement { .. }
                 | RecordBody::Todo { .. }
+                | RecordBody::TaskItem { .. }
                 | RecordBody::GrantRequested(_)
                 | RecordBody::GrantSettled { .. }
                 | RecordBody::Tombstone { .. }

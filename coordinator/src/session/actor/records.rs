@@ -100,6 +100,7 @@ impl Actor {
                     | RecordBody::CompactBoundary(_)
                     | RecordBody::ContentReplacement { .. }
                     | RecordBody::Todo { .. }
+                    | RecordBody::TaskItem { .. }
                     | RecordBody::Tombstone { .. },
                 )
                 | None => {}

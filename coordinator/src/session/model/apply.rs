@@ -7,7 +7,7 @@ use swarm_protocol::{
     event::{Event, EventLine, SentEntry},
     launch::WorkerSpec,
     notification::{Notification, NotificationKey},
-    record::{head_of, input_summary},
+    record::{LastWords, Origin, head_of, input_summary},
     usage::Cost,
 };
 
@@ -37,6 +37,9 @@ impl SessionModel {
             Event::TaskAccepted {
                 task_id, prompt, unattended, callback_url, callback_asks, labels, ..
             } => {
+                if self.open_task().is_none() {
+                    self.last_words = LastWords::default();
+                }
                 self.tasks.push(TaskModel {
                     id: *task_id,
                     prompt: prompt.clone(),
@@ -91,7 +94,10 @@ impl SessionModel {
                     in_flight.results.push(result.clone());
                 }
             }
-            Event::CoordinatorTurn { turn, assistant, results, usage, cost, .. } => {
+            Event::CoordinatorTurn { turn, assistant, results, stop_reason, usage, cost, .. } => {
+                if let Some(message) = assistant {
+                    self.last_words.answer(message, stop_reason);
+                }
                 self.apply_turn(seq, at, *turn, assistant.as_ref(), results.as_ref());
                 self.spend_own(usage, cost);
             }
@@ -225,6 +231,9 @@ impl SessionModel {
     ) {
         self.last_request = request;
         self.exit = None;
+        if !messages.is_empty() {
+            self.last_words.heard(&Origin::Person { message_id: None });
+        }
         if let Some(task) = self.tasks.last_mut() {
             task.begun = true;
         }

@@ -19,7 +19,33 @@ pub(super) fn check(api: Api, headers: &HeaderMap, body: &Value, found: &mut Fou
         found.unless(!is_blank(&block["text"]), || format!("system.{n}: blank text"));
     }
     check_breakpoints(body, found);
+    check_deferral(body, found);
     check_messages(body, found);
+}
+
+/// What is kept out of the context: some tool is in it, none of the others is cached, and what a result refers to is
+/// declared (reference, chapters 2 and 10).
+fn check_deferral(body: &Value, found: &mut Found) {
+    let is_deferred = |tool: &&Value| tool["defer_loading"] == true;
+    let deferred: Vec<&Value> = items(&body["tools"]).filter(is_deferred).collect();
+    let has_tools = items(&body["tools"]).next().is_some();
+    found.unless(!has_tools || deferred.len() < items(&body["tools"]).count(), || {
+        "At least one tool must have defer_loading=false".to_owned()
+    });
+    for tool in &deferred {
+        found.unless(tool["cache_control"].is_null(), || {
+            format!("cache_control on the deferred tool `{}`", text(tool, "name"))
+        });
+    }
+    let results = items(&body["messages"]).flat_map(|message| items(&message["content"]));
+    for part in
+        results.flat_map(|block| items(&block["content"])).filter(|part| part["type"] == "tool_reference")
+    {
+        let name = text(part, "tool_name");
+        found.unless(deferred.iter().any(|tool| tool["name"] == name), || {
+            format!("Tool reference '{name}' not found in available tools")
+        });
+    }
 }
 
 fn check_headers(headers: &HeaderMap, body: &Value, found: &mut Found) {
