@@ -5,8 +5,10 @@
 //! starts nothing, knows no rules and no file system.
 
 mod layers;
+mod lexer;
 mod parse;
 mod word;
+mod wrappers;
 
 #[cfg(test)]
 mod tests;

@@ -112,16 +112,21 @@ impl DangerousForms {
 
     /// The most severe form that this layer of a command has, or may have once it is expanded.
     pub fn find(&self, command: &PlainCommand, place: &Place<'_>) -> Option<&DangerousForm> {
-        let program = crate::bash::base_name(command.program()?);
+        self.all(command, place).max_by_key(|form| form.kind)
+    }
+
+    /// Whether this layer runs or writes what its name does not say, beside whatever else it does.
+    pub fn is_hidden(&self, command: &PlainCommand, place: &Place<'_>) -> bool {
+        self.all(command, place).any(|form| form.kind == FormKind::Hidden)
+    }
+
+    fn all(&self, command: &PlainCommand, place: &Place<'_>) -> impl Iterator<Item = &DangerousForm> {
+        let program = crate::bash::base_name(command.program().unwrap_or_default());
         let named = self.by_program.get(program).into_iter().flatten();
         let wild = self.wildcard.iter().filter(|index| {
             self.forms[**index].programs.iter().any(|pattern| wildcard::matches(pattern, program))
         });
-        named
-            .chain(wild)
-            .map(|index| &self.forms[*index])
-            .filter(|form| form.matches(command, place))
-            .max_by_key(|form| form.kind)
+        named.chain(wild).map(|index| &self.forms[*index]).filter(move |form| form.matches(command, place))
     }
 }
 
@@ -203,7 +208,9 @@ pub(crate) fn subcommand(command: &PlainCommand) -> Subcommand {
 
 fn flag_matches(flag: &str, arg: &Word, place: &Place<'_>) -> bool {
     let Some(text) = arg.text() else { return arg.may_be_option() };
-    if place.globs_may_be_options && arg.glob && text.starts_with(['*', '?', '[']) {
+    // A file may bear the name of an option, and `-*` or `*` become it.
+    let may_expand_to_option = arg.glob && text.starts_with(['*', '?', '[', '-']);
+    if place.globs_may_be_options && may_expand_to_option {
         return true;
     }
     if !text.starts_with('-') {

@@ -6,7 +6,7 @@
 mod command;
 mod decide;
 mod file_args;
-mod globs;
+pub(crate) mod globs;
 mod grammar;
 mod paths;
 mod proposal;

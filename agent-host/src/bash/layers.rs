@@ -1,6 +1,11 @@
 //! The commands inside a command: what a wrapper, an interpreter or `find -exec` starts.
 
-use super::{Parsed, PlainCommand, TooComplex, Word, parse};
+use super::{
+    Assignment, Parsed, PlainCommand, TooComplex, Word, parse,
+    parse::check_program,
+    wrappers::{self, Wrapper},
+};
+use crate::dangerous::{Subcommand, subcommand};
 
 /// How often a command may stand inside another; nobody writes five.
 const MAX_NESTING: usize = 5;
@@ -51,90 +56,59 @@ fn too_complex(what: &str) -> TooComplex {
     TooComplex { what: what.to_owned(), at: 0 }
 }
 
-/// How a wrapper's own arguments end.
-struct Wrapper {
-    /// Options that take the following word.
-    valued: &'static [&'static str],
-    /// Operands of its own before the command (`timeout`'s duration).
-    n_operands: usize,
-    /// `NAME=value` operands before the command.
-    assignments: bool,
-    transparent: bool,
-}
-
-fn wrapper(program: &str) -> Option<Wrapper> {
-    let plain =
-        |valued, n_operands, transparent| Wrapper { valued, n_operands, assignments: false, transparent };
-    Some(match program {
-        "timeout" | "gtimeout" => plain(&["-k", "--kill-after", "-s", "--signal"], 1, true),
-        "nice" => plain(&["-n", "--adjustment"], 0, true),
-        "nohup" | "builtin" | "noglob" => plain(&[], 0, true),
-        "stdbuf" => plain(&["-i", "-o", "-e", "--input", "--output", "--error"], 0, true),
-        "command" => plain(&[], 0, true),
-        "time" => plain(&["-f", "--format", "-o", "--output"], 0, true),
-        "env" => Wrapper {
-            valued: &["-u", "--unset", "-C", "--chdir", "-S", "--split-string"],
-            n_operands: 0,
-            assignments: true,
-            transparent: false,
-        },
-        "exec" => plain(&["-a"], 0, false),
-        "sudo" | "doas" => Wrapper {
-            valued: &["-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "--user", "--group", "--chdir"],
-            n_operands: 0,
-            assignments: true,
-            transparent: false,
-        },
-        "busybox" | "toybox" | "setsid" | "unbuffer" | "fakeroot" => plain(&[], 0, false),
-        "ionice" => plain(&["-c", "-n", "-p", "--class", "--classdata"], 0, false),
-        "chrt" | "taskset" | "flock" | "chroot" => plain(&["-w", "-E"], 1, false),
-        "strace" | "ltrace" => plain(&["-o", "-e", "-p", "-s", "-u"], 0, false),
-        "xargs" | "gxargs" => plain(
-            &[
-                "-n",
-                "-P",
-                "-I",
-                "-L",
-                "-d",
-                "-a",
-                "-s",
-                "-E",
-                "--max-args",
-                "--max-procs",
-                "--replace",
-                "--max-lines",
-                "--delimiter",
-                "--arg-file",
-                "--max-chars",
-            ],
-            0,
-            false,
-        ),
-        _ => return None,
-    })
-}
-
 /// The commands directly inside, and whether the wrapper is one that may be stripped.
 fn unwrap_once(command: &PlainCommand) -> Result<Vec<(PlainCommand, bool)>, TooComplex> {
     let Some(program) = command.program() else { return Ok(Vec::new()) };
     let program = base_name(program).to_owned();
     let args = command.argv.get(1..).unwrap_or_default();
     match program.as_str() {
-        "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash" => script_of_shell(args),
-        "eval" => script(args).map(opaque),
-        "watch" => {
-            let start = operands(args, &["-n", "--interval"])?;
-            script(args.get(start..).unwrap_or_default()).map(opaque)
-        }
-        "find" | "gfind" | "fd" | "fdfind" => Ok(find_actions(command, args)),
-        "command" if args.first().and_then(Word::text).is_some_and(|arg| matches!(arg, "-v" | "-V")) => {
-            Ok(Vec::new())
-        }
-        _ => match wrapper(&program) {
-            Some(wrapper) => unwrap_wrapper(command, &program, args, &wrapper),
-            None => Ok(Vec::new()),
+        "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash" | "fish" => script_of_shell(args),
+        "eval" => script(without_dashes(args)).map(opaque),
+        "trap" => match without_dashes(args) {
+            [action, _, ..] => script(std::slice::from_ref(action)).map(opaque),
+            _ => Ok(Vec::new()),
         },
+        "find" | "gfind" | "fd" | "fdfind" => Ok(find_actions(command, args)),
+        "command" if args.first().and_then(Word::text).is_some_and(prints_only) => Ok(Vec::new()),
+        "export" => Ok(exported(command)),
+        _ => {
+            if let Some(wrapper) = wrappers::by_program(&program) {
+                return unwrap_wrapper(command, &program, args, &wrapper);
+            }
+            let Subcommand::At(at) = subcommand(command) else { return Ok(Vec::new()) };
+            let words: Vec<Option<&str>> = command.argv[at..].iter().map(Word::text).collect();
+            match wrappers::by_subcommand(&program, &words) {
+                Some((n_words, wrapper)) => {
+                    unwrap_wrapper(command, &program, &command.argv[at + n_words..], &wrapper)
+                }
+                None => Ok(Vec::new()),
+            }
+        }
     }
+}
+
+/// `command -v`, also in a cluster.
+fn prints_only(option: &str) -> bool {
+    option.starts_with('-') && !option.starts_with("--") && option.contains(['v', 'V'])
+}
+
+fn without_dashes(args: &[Word]) -> &[Word] {
+    match args.first().and_then(Word::text) {
+        Some("--") => &args[1..],
+        _ => args,
+    }
+}
+
+/// `export A=b` behind a wrapper, or with its name in quotes: the grammar sees no assignment there.
+fn exported(command: &PlainCommand) -> Vec<(PlainCommand, bool)> {
+    let mut inner = PlainCommand { after: command.after, depth: command.depth, ..PlainCommand::default() };
+    for word in command.argv.iter().skip(1) {
+        let Some((name, value)) = word.text().and_then(|text| text.split_once('=')) else { continue };
+        if !command.assignments.iter().any(|assignment| assignment.name == name) {
+            inner.assignments.push(Assignment { name: name.to_owned(), value: Word::literal(value) });
+        }
+    }
+    if inner.assignments.is_empty() { Vec::new() } else { vec![(inner, false)] }
 }
 
 fn opaque(commands: Vec<PlainCommand>) -> Vec<(PlainCommand, bool)> {
@@ -147,41 +121,83 @@ fn unwrap_wrapper(
     args: &[Word],
     wrapper: &Wrapper,
 ) -> Result<Vec<(PlainCommand, bool)>, TooComplex> {
-    let mut at = operands(args, wrapper.valued)?;
+    let mut found = Vec::new();
+    let mut at = operands(args, wrapper, &mut found)?;
     let mut inner = PlainCommand { after: command.after, depth: command.depth, ..PlainCommand::default() };
     let assignment = |at: usize| args.get(at).and_then(Word::text).and_then(|text| text.split_once('='));
     while let Some((name, value)) = assignment(at).filter(|_| wrapper.assignments) {
-        inner.assignments.push(super::Assignment { name: name.to_owned(), value: Word::literal(value) });
+        inner.assignments.push(Assignment { name: name.to_owned(), value: Word::literal(value) });
         at += 1;
     }
-    if program == "env" && args.iter().take(at).any(|arg| arg.text().is_some_and(|arg| arg.starts_with("-S")))
+    if matches!(program, "env" | "genv")
+        && args.iter().take(at).filter_map(Word::text).any(|arg| {
+            arg.starts_with("--s") || (arg.starts_with('-') && !arg.starts_with("--") && arg.contains('S'))
+        })
     {
         return Err(too_complex("`env -S`, which splits a string into a command"));
     }
     at += wrapper.n_operands;
-    inner.argv = args.get(at..).unwrap_or_default().to_vec();
-    if inner.argv.is_empty() {
-        return Ok(Vec::new());
+    let mut rest = args.get(at..).unwrap_or_default();
+    // `flock FILE -c SCRIPT`
+    if wrapper.n_operands > 0
+        && let [option, value, ..] = rest
+        && option.text().is_some_and(|text| wrapper.script.contains(&text))
+    {
+        found.extend(script(std::slice::from_ref(value)).map(opaque)?);
+        rest = &[];
     }
-    if inner.program().is_none() {
+    if rest.is_empty() {
+        return Ok(found);
+    }
+    if wrapper.joins {
+        let end = rest.iter().position(|word| word.text().is_some_and(|text| text.starts_with(":::")));
+        // What stands for an argument may be anything.
+        let commands = script(&rest[..end.unwrap_or(rest.len())])?.into_iter().map(|mut command| {
+            if program == "parallel" {
+                fill_places(&mut command.argv);
+                command.argv.push(Word::unknown());
+            }
+            command
+        });
+        found.extend(opaque(commands.collect()));
+        return Ok(found);
+    }
+    inner.argv = rest.to_vec();
+    let Some(inner_program) = inner.program() else {
         return Err(too_complex("a program name that is expanded"));
-    }
+    };
+    check_program(inner_program, 0)?;
     let mut transparent = wrapper.transparent;
     if program == "xargs" || program == "gxargs" {
         // Its input becomes more arguments.
+        fill_places(&mut inner.argv);
         inner.argv.push(Word::unknown());
         transparent = at == 0;
     }
     // `time -o FILE` writes a file.
-    if program == "time" && at > 1 {
+    if matches!(program, "time" | "gtime") && at > 1 {
         transparent = false;
     }
     inner.assignments.splice(0..0, command.assignments.iter().cloned());
-    Ok(vec![(inner, transparent)])
+    found.push((inner, transparent));
+    Ok(found)
 }
 
-/// Where the operands begin.
-fn operands(args: &[Word], valued: &[&str]) -> Result<usize, TooComplex> {
+/// Words with a `{}`, which stands for what is not known.
+fn fill_places(argv: &mut [Word]) {
+    for word in argv {
+        if word.text().is_some_and(|text| text.contains('{')) {
+            *word = Word::unknown();
+        }
+    }
+}
+
+/// Where the operands begin. Scripts that options name are added to what was found.
+fn operands(
+    args: &[Word],
+    wrapper: &Wrapper,
+    found: &mut Vec<(PlainCommand, bool)>,
+) -> Result<usize, TooComplex> {
     let mut at = 0;
     while let Some(arg) = args.get(at) {
         let Some(text) = arg.text() else {
@@ -196,7 +212,16 @@ fn operands(args: &[Word], valued: &[&str]) -> Result<usize, TooComplex> {
         if !text.starts_with('-') || text == "-" {
             break;
         }
-        at += if valued.contains(&text) { 2 } else { 1 };
+        if let Some(value) = wrapper.script_of(text) {
+            let word = match value {
+                Some(text) => Some(Word::literal(text)),
+                None => args.get(at + 1).cloned(),
+            };
+            if let Some(word) = word {
+                found.extend(script(&[word]).map(opaque)?);
+            }
+        }
+        at += wrapper.option_len(text);
     }
     Ok(at)
 }

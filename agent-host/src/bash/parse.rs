@@ -28,6 +28,25 @@ const KEYWORDS: [&str; 21] = [
     "select", "function", "coproc", "{", "}", "[[", "]]", "!",
 ];
 
+/// Builtins that set variables by rules of their own, arithmetic included.
+const DECLARATIONS: [&str; 5] = ["declare", "typeset", "local", "readonly", "let"];
+
+/// Refuses a program's name that the shell takes for something else.
+pub(super) fn check_program(program: &str, at: usize) -> Result<(), TooComplex> {
+    if is_keyword(program) {
+        return Err(complex("control flow", at));
+    }
+    if DECLARATIONS.contains(&program) {
+        return Err(complex("a declaration", at));
+    }
+    Ok(())
+}
+
+/// Whether the shell may take the word for one of its own.
+pub(super) fn is_keyword(word: &str) -> bool {
+    KEYWORDS.contains(&word)
+}
+
 /// Parses `source`. Never panics and never recurses deeper than [`MAX_DEPTH`].
 pub fn parse(source: &str) -> Parsed {
     match try_parse(source) {
@@ -46,6 +65,7 @@ fn try_parse(source: &str) -> Result<Vec<PlainCommand>, TooComplex> {
     check_kinds(&tree)?;
     let mut walk = Walk { source, commands: Vec::new(), connector: Connector::Start, depth: 0 };
     walk.statements(tree.root_node())?;
+    super::lexer::confirm(source, &walk.commands)?;
     Ok(walk.commands)
 }
 
@@ -297,10 +317,7 @@ impl Walk<'_> {
                     }
                     match name.text() {
                         None => return Err(complex("a program name that is expanded", child.start_byte())),
-                        Some(text) if KEYWORDS.contains(&text) => {
-                            return Err(complex("control flow", child.start_byte()));
-                        }
-                        Some(_) => {}
+                        Some(text) => check_program(text, child.start_byte())?,
                     }
                     command.argv.push(name);
                 }
@@ -506,7 +523,7 @@ fn is_descriptor(word: &Word) -> bool {
 }
 
 /// `{a,b}` and `{1..3}` outside quotes. `{}` and `@{u}` are text to the shell.
-fn has_brace_expansion(source: &str) -> bool {
+pub(super) fn has_brace_expansion(source: &str) -> bool {
     let mut quote = None;
     let mut escaped = false;
     let mut open = 0_usize;

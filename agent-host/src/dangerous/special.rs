@@ -5,7 +5,10 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use super::{Place, Subcommand, subcommand};
-use crate::bash::{Connector, PlainCommand, RedirectOp, Word};
+use crate::{
+    bash::{Connector, PlainCommand, RedirectOp, Word},
+    rules::globs::may_meet,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -22,10 +25,16 @@ pub(super) enum Special {
     GitGlobalOption,
     /// `git config` that is not a query.
     GitConfigWrite,
+    /// `git config` of a key that names a program, or includes a file that may.
+    GitConfigProgram,
     /// Subcommands of which only the listing form is harmless.
     GitNotListing,
     /// A sed script with `e`, `w` or `W`.
     SedScript,
+    /// Options of tar in its first word, without a dash.
+    TarBundle,
+    /// A second operand, which is the output.
+    SecondOperand,
 }
 
 impl Special {
@@ -37,8 +46,13 @@ impl Special {
             Self::RemoteTarget => remote_target(command, args),
             Self::GitGlobalOption => git_global_option(command),
             Self::GitConfigWrite => git_config_write(args),
+            Self::GitConfigProgram => git_config_write(args) && args.iter().any(names_program),
             Self::GitNotListing => git_not_listing(command, args),
             Self::SedScript => sed_scripts(args).iter().any(sed_script_acts),
+            Self::TarBundle => args.first().and_then(Word::text).is_some_and(|first| {
+                !first.starts_with('-') && first.len() < 12 && first.contains(['I', 'F'])
+            }),
+            Self::SecondOperand => operands(args).count() > 1,
         }
     }
 }
@@ -75,23 +89,22 @@ fn is_critical(word: &Word, place: &Place<'_>) -> bool {
         _ => text.to_owned(),
     };
     // A pattern that may stand for everything in a directory is as bad as the directory.
-    let (text, everything) = match text.rsplit_once('/') {
-        _ if !word.glob => (text, false),
-        Some((head, "*" | ".*" | "**" | "{*,.*}")) => {
-            (if head.is_empty() { "/".into() } else { head.to_owned() }, true)
-        }
-        None if matches!(text.as_str(), "*" | ".*" | "**") => (".".to_owned(), true),
-        _ => (text, false),
+    let text = match text.rsplit_once('/') {
+        _ if !word.glob => text,
+        Some(("", "*" | ".*" | "**")) => "/".to_owned(),
+        Some((head, "*" | ".*" | "**")) => head.to_owned(),
+        None if matches!(text.as_str(), "*" | ".*" | "**") => ".".to_owned(),
+        _ => text,
     };
-    let _ = everything;
     place.cwds.iter().any(|cwd| {
         let path = normalize(&cwd.join(&text));
         place.worktree.starts_with(&path)
             || place.home.starts_with(&path)
             || (!path.starts_with(place.worktree) && path.components().count() <= 3 && !is_temp(&path))
-            || CRITICAL_NAMES
-                .iter()
-                .any(|name| path == place.worktree.join(name) || path.starts_with(place.worktree.join(name)))
+            || CRITICAL_NAMES.iter().map(|name| place.worktree.join(name)).any(|critical| {
+                path.starts_with(&critical)
+                    || (word.glob && may_meet(&path.to_string_lossy(), &critical.to_string_lossy()))
+            })
     })
 }
 
@@ -218,6 +231,60 @@ fn git_config_write(args: &[Word]) -> bool {
     texts.iter().filter(|text| !text.starts_with('-')).count() != 1
 }
 
+/// Keys of git's configuration that name programs, directories of programs, or further files of configuration.
+const PROGRAM_KEYS: [&str; 38] = [
+    "alias.*",
+    "browser.*",
+    "core.alternaterefscommand",
+    "core.askpass",
+    "core.attributesfile",
+    "core.editor",
+    "core.fsmonitor",
+    "core.gitproxy",
+    "core.hookspath",
+    "core.pager",
+    "core.sshcommand",
+    "core.worktree",
+    "credential.*",
+    "diff.external",
+    "diff.*.command",
+    "diff.*.textconv",
+    "difftool.*",
+    "filter.*",
+    "gpg.*",
+    "guitool.*",
+    "hook.*",
+    "imap.tunnel",
+    "include.*",
+    "includeif.*",
+    "init.templatedir",
+    "instaweb.*",
+    "interactive.difffilter",
+    "man.*",
+    "merge.*.driver",
+    "mergetool.*",
+    "pager.*",
+    "protocol.*",
+    "remote.*",
+    "sendemail.*",
+    "sequence.editor",
+    "submodule.*",
+    "trailer.*",
+    "uploadpack.*",
+];
+
+/// Git's keys are the same in any case.
+fn names_program(arg: &Word) -> bool {
+    match arg.text() {
+        Some(text) => {
+            let text = text.to_ascii_lowercase();
+            matches!(text.as_str(), "-e" | "--edit" | "edit")
+                || PROGRAM_KEYS.iter().any(|key| crate::rules::wildcard::matches(key, &text))
+        }
+        None => true,
+    }
+}
+
 fn git_not_listing(command: &PlainCommand, args: &[Word]) -> bool {
     let Subcommand::At(at) = subcommand(command) else { return true };
     let listing: &[&str] = match command.argv[at].text() {
@@ -318,9 +385,13 @@ fn sed_script_acts(script: &Option<String>) -> bool {
                 }
             }
             'a' | 'i' | 'c' | '#' | ':' | 'b' | 't' | 'T' => {
-                let ends_at_semicolon = matches!(c, 'b' | 't' | 'T');
+                let ends_at_semicolon = matches!(c, ':' | 'b' | 't' | 'T');
                 while let Some(&next) = chars.get(at) {
                     at += 1;
+                    // The text of `a`, `i` and `c` goes on behind it, and how far is not looked at.
+                    if next == '\\' && c != '#' {
+                        return true;
+                    }
                     if next == '\n' || (ends_at_semicolon && matches!(next, ';' | '}')) {
                         break;
                     }

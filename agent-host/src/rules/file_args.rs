@@ -140,16 +140,14 @@ pub(crate) fn file_args(command: &PlainCommand) -> Vec<Word> {
         match word.text() {
             Some("--") if !only_operands => only_operands = true,
             Some(text) if !only_operands && text.starts_with('-') && text.len() > 1 => {
-                if let Some((_, value)) = text.split_once('=') {
-                    files.push(Word::literal(value));
-                }
+                files.extend(text.split_once('=').map(|(_, value)| behind_equals(value)));
             }
             Some(text) => {
                 if std::mem::take(&mut skip_first) {
                     continue;
                 }
                 match (program, text.split_once('=')) {
-                    ("dd", Some((_, value))) => files.push(Word::literal(value)),
+                    ("dd", Some((_, value))) => files.push(behind_equals(value)),
                     _ => files.push(word.clone()),
                 }
             }
@@ -161,6 +159,13 @@ pub(crate) fn file_args(command: &PlainCommand) -> Vec<Word> {
         }
     }
     files
+}
+
+/// The shell expands a `~` behind `NAME=`, too.
+fn behind_equals(value: &str) -> Word {
+    let mut word = Word::literal(value);
+    word.tilde = value.starts_with('~');
+    word
 }
 
 /// Files that the command names from the top of the repository: `git show HEAD:a/b`.

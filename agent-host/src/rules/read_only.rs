@@ -7,7 +7,7 @@ use crate::{
 
 /// Programs without any option that writes or runs (the options that do stand in the table of
 /// dangerous forms, which is asked before this set).
-const PROGRAMS: [&str; 51] = [
+const PROGRAMS: [&str; 49] = [
     "ls",
     "cat",
     "echo",
@@ -26,11 +26,9 @@ const PROGRAMS: [&str; 51] = [
     "du",
     "df",
     "cd",
-    "printf",
     "true",
     "false",
     ":",
-    "test",
     "basename",
     "dirname",
     "realpath",
@@ -96,8 +94,11 @@ pub(crate) fn is_read_only(command: &PlainCommand) -> bool {
         || args.iter().filter(|word| !word.text().is_some_and(|text| text.starts_with('-'))).count();
     match program {
         "git" => git_is_read_only(command),
-        // `printf -v NAME` sets a variable.
-        "printf" => !args.first().is_some_and(Word::may_be_option),
+        "printf" => args.first().is_some_and(prints_format),
+        // Whether a variable is set is asked of a name that may hold a command: `a[$(x)]`.
+        "test" => {
+            args.iter().all(|word| word.text().is_some_and(|text| !matches!(text, "-v" | "-R" | "-o" | "-a")))
+        }
         "date" => {
             args.iter().all(|word| word.text().is_some_and(|text| text.starts_with('+') || text == "-u"))
         }
@@ -112,6 +113,16 @@ pub(crate) fn is_read_only(command: &PlainCommand) -> bool {
         "hostname" | "nproc" | "arch" | "tty" | "groups" | "uptime" => args.is_empty(),
         _ => PROGRAMS.contains(&program),
     }
+}
+
+/// `printf -v NAME` and `%n` set a variable.
+fn prints_format(format: &Word) -> bool {
+    let Some(text) = format.text() else { return false };
+    let sets = text.split('%').skip(1).any(|rest| {
+        let flag = |c: char| c.is_ascii_digit() || "#-+ 0'.*$hlqjzLt".contains(c);
+        rest.trim_start_matches(flag).starts_with('n')
+    });
+    !text.starts_with('-') && !sets
 }
 
 /// `10,20p`
@@ -133,6 +144,7 @@ fn git_is_read_only(command: &PlainCommand) -> bool {
             || word.text().is_none_or(|text| {
                 text.starts_with('/')
                     || text == "--no-index"
+                    || ["=/", "=~", "-f/", "-X/", "-S/", "-O/"].iter().any(|path| text.contains(path))
                     || text.split(['/', '=', ':']).any(|part| part == "..")
             })
     };
@@ -193,7 +205,7 @@ const SAFE_VARIABLES: [&str; 17] = [
     "PYTHONUNBUFFERED",
 ];
 /// Variables that change which program runs, or what later commands mean.
-const RISKY_VARIABLES: [&str; 34] = [
+const RISKY_VARIABLES: [&str; 70] = [
     "PATH",
     "IFS",
     "ENV",
@@ -228,9 +240,65 @@ const RISKY_VARIABLES: [&str; 34] = [
     "SSH_ASKPASS",
     "SUDO_ASKPASS",
     "MAKEFLAGS",
+    "EXECIGNORE",
+    "INPUTRC",
+    "FCEDIT",
+    "SUDO_EDITOR",
+    "BASH_LOADABLES_PATH",
+    "GCONV_PATH",
+    "OPENSSL_CONF",
+    "MANOPT",
+    "TAR_OPTIONS",
+    "RSYNC_RSH",
+    "RSYNC_CONNECT_PROG",
+    "CVS_RSH",
+    "PERL5DB",
+    "RUBYSHELL",
+    "NODE_REPL_EXTERNAL_MODULE",
+    "LUA_INIT",
+    "PHPRC",
+    "PHP_INI_SCAN_DIR",
+    "WGETRC",
+    "CURL_HOME",
+    "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "GCC_EXEC_PREFIX",
+    "COMPILER_PATH",
+    "GNUMAKEFLAGS",
+    "MAKEFILES",
+    "MFLAGS",
+    "DOTNET_STARTUP_HOOKS",
+    "CORECLR_PROFILER",
+    "YARN_IGNORE_PATH",
+    "PSQLRC",
+    "GNUPGHOME",
+    "DOCKER_HOST",
+    "VIMINIT",
+    "EXINIT",
 ];
 /// Values that make a risky variable harmless.
 const HARMLESS_VALUES: [&str; 4] = ["", "cat", "true", ":"];
+
+/// Variables that a builtin sets by name, as `read NAME` does.
+pub(crate) fn names_set_by_builtin(command: &PlainCommand) -> Vec<&str> {
+    let args = command.argv.get(1..).unwrap_or_default();
+    let texts = || args.iter().filter_map(Word::text);
+    let after = |option: &str| {
+        let at = args.iter().position(|word| word.text() == Some(option));
+        at.and_then(|at| args.get(at + 1)).and_then(Word::text)
+    };
+    let names: Vec<&str> = match command.program() {
+        Some("read" | "mapfile" | "readarray" | "getopts" | "unset") => {
+            texts().filter(|text| !text.starts_with('-')).collect()
+        }
+        // `%n` sets the variable of its argument.
+        Some("printf") if !args.first().is_some_and(prints_format) => texts().collect(),
+        Some("wait") => after("-p").into_iter().collect(),
+        _ => Vec::new(),
+    };
+    names.into_iter().map(|name| name.split('[').next().unwrap_or(name)).collect()
+}
 
 pub(crate) fn is_safe_variable(name: &str) -> bool {
     SAFE_VARIABLES.contains(&name)
@@ -242,6 +310,8 @@ pub(crate) fn is_risky_assignment(name: &str, value: &Word) -> bool {
         || name.starts_with("DYLD_")
         || name.starts_with("SWARM_")
         || name.starts_with("BASH_FUNC_")
+        || name.to_ascii_lowercase().starts_with("npm_config_")
+        || name.starts_with("ERL_")
         || (name.starts_with("GIT_")
             && !name.starts_with("GIT_AUTHOR_")
             && !name.starts_with("GIT_COMMITTER_")
@@ -249,5 +319,11 @@ pub(crate) fn is_risky_assignment(name: &str, value: &Word) -> bool {
     let is_harmless = !matches!(name, "PATH" | "HOME" | "IFS")
         && !name.starts_with("LD_")
         && value.text().is_some_and(|value| HARMLESS_VALUES.contains(&value));
+    // How much memory node may use says nothing about what it runs.
+    let is_harmless = is_harmless
+        || (name == "NODE_OPTIONS"
+            && value.text().is_some_and(|value| {
+                value.split(' ').all(|option| option.starts_with("--max-old-space-size="))
+            }));
     risky && !is_harmless
 }

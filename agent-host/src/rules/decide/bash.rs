@@ -125,7 +125,7 @@ impl Case<'_> {
         }
         let permit = command::permit(self.rules, layers);
         if let Some(permit) = permit
-            && self.covers(permit, kind, layers)
+            && self.covers(permit, kind, layers, cwds)
         {
             return match self.file_outside(files, sandbox.enforces) {
                 None => PermissionAnswer::allow(DecidedBy::Rule(permit.entry.rule.clone())),
@@ -165,7 +165,7 @@ impl Case<'_> {
     }
 
     /// Whether an allow rule reaches this command with its forms and variables.
-    fn covers(&self, permit: Permit<'_>, kind: Option<FormKind>, layers: &[Layer]) -> bool {
+    fn covers(&self, permit: Permit<'_>, kind: Option<FormKind>, layers: &[Layer], cwds: &[PathBuf]) -> bool {
         let variables_are_safe =
             layers.iter().flat_map(|layer| &layer.command.assignments).all(|assignment| {
                 read_only::is_safe_variable(&assignment.name)
@@ -173,7 +173,10 @@ impl Case<'_> {
                         && !read_only::is_risky_assignment(&assignment.name, &assignment.value))
             });
         match permit.breadth {
-            Breadth::Family => variables_are_safe && !matches!(kind, Some(FormKind::Hidden)),
+            Breadth::Family => {
+                let is_open = self.ground.sandbox.enforces || !self.hides(layers, cwds);
+                variables_are_safe && kind != Some(FormKind::Hidden) && is_open
+            }
             Breadth::Everything => true,
             Breadth::Exact => variables_are_safe,
         }
@@ -188,13 +191,22 @@ impl Case<'_> {
         })
     }
 
-    fn worst_form(&self, layers: &[Layer], cwds: &[PathBuf]) -> Option<&DangerousForm> {
-        let place = Place {
+    fn place<'p>(&'p self, cwds: &'p [PathBuf]) -> Place<'p> {
+        Place {
             cwds,
             worktree: self.ground.worktree,
             home: self.ground.home,
             globs_may_be_options: !self.ground.sandbox.enforces,
-        };
+        }
+    }
+
+    /// Whether a layer runs or writes what its name does not say, whatever else is to be said of it.
+    fn hides(&self, layers: &[Layer], cwds: &[PathBuf]) -> bool {
+        layers.iter().any(|layer| self.forms.is_hidden(&layer.command, &self.place(cwds)))
+    }
+
+    fn worst_form(&self, layers: &[Layer], cwds: &[PathBuf]) -> Option<&DangerousForm> {
+        let place = self.place(cwds);
         layers.iter().filter_map(|layer| self.forms.find(&layer.command, &place)).max_by_key(|form| form.kind)
     }
 
@@ -412,6 +424,14 @@ fn risky_variable(layers: &[Layer]) -> Option<String> {
         .flat_map(|layer| &layer.command.assignments)
         .find(|assignment| read_only::is_risky_assignment(&assignment.name, &assignment.value))
         .map(|assignment| assignment.name.clone())
+        .or_else(|| {
+            // Their value is not known.
+            layers
+                .iter()
+                .flat_map(|layer| read_only::names_set_by_builtin(&layer.command))
+                .find(|name| read_only::is_risky_assignment(name, &Word::unknown()))
+                .map(str::to_owned)
+        })
 }
 
 /// The directories a command may run in: all that the `cd`s before it may have led to.
