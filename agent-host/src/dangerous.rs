@@ -143,6 +143,8 @@ impl DangerousForm {
                     }
                     command.argv.get(at + 1..).unwrap_or_default()
                 }
+                // A person is asked of what surely is that; what only may be it, as of an effect.
+                Subcommand::Unknown if self.kind >= FormKind::Person => return false,
                 Subcommand::Unknown => args,
                 Subcommand::None => return false,
             },

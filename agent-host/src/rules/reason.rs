@@ -53,6 +53,10 @@ pub enum DecidedBy {
     DeniedFilesBelow {
         path: PathBuf,
     },
+    /// Git would read the configuration of a repository inside the worktree, which may name programs.
+    OtherRepository {
+        path: PathBuf,
+    },
     /// This agent works in the person's checkout and changes nothing.
     ReadOnlyAgent,
     /// Nothing allows it.
@@ -110,6 +114,12 @@ impl DecidedBy {
             Self::ProtectedPath { path } => format!("{} configures git or tools", path.display()),
             Self::DeniedFilesBelow { path } => {
                 format!("{}, which a deny rule names, would be read", path.display())
+            }
+            Self::OtherRepository { path } => {
+                format!(
+                    "{} is a repository of its own, whose settings may let git run programs",
+                    path.display()
+                )
             }
             Self::ReadOnlyAgent => "this agent works in the person's checkout and may only read".into(),
             Self::NoRule => "no rule allows it".into(),

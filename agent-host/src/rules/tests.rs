@@ -90,7 +90,16 @@ fn agent(rules: &[&str]) -> Agent {
     disk.links.insert("/w/link-out".into(), "/".into());
     disk.links.insert("/w/dangling".into(), "/outside/new".into());
     disk.links.insert("/w/alias".into(), "/w/src".into());
-    disk.files = ["/w/.env", "/w/src/lib.rs", "/w/docs/a.md"].map(PathBuf::from).into();
+    disk.files = [
+        "/w/.env",
+        "/w/src/lib.rs",
+        "/w/docs/a.md",
+        "/w/nested/.git/HEAD",
+        "/w/bare/HEAD",
+        "/w/bare/objects/x",
+    ]
+    .map(PathBuf::from)
+    .into();
     Agent {
         rules: RuleSet::new(rules).unwrap(),
         mode: PermissionMode::AcceptEdits,

@@ -123,6 +123,11 @@ impl Case<'_> {
         if let Some(form) = form.filter(|form| form.kind == FormKind::Person) {
             return PermissionAnswer::ask(by_form(form), None);
         }
+        if !sandbox.enforces
+            && let Some(path) = self.other_repository(layers, cwds)
+        {
+            return PermissionAnswer::ask(DecidedBy::OtherRepository { path }, None);
+        }
         let permit = command::permit(self.rules, layers);
         if let Some(permit) = permit
             && self.covers(permit, kind, layers, cwds)
@@ -253,6 +258,8 @@ impl Case<'_> {
             }
             _ => text.to_owned(),
         });
+        // Which file a pattern names, only the shell knows.
+        let text = text.filter(|_| !(is_redirect && word.glob));
         // `~name` is another person's home: somewhere outside.
         let foreign_home = word.tilde && text.as_deref().is_some_and(|text| text.starts_with('~'));
         let absolute = text.as_deref().is_some_and(|text| text.starts_with('/'));
@@ -349,6 +356,22 @@ impl Case<'_> {
             }
         }
         None
+    }
+
+    /// A repository between where git would run and the worktree's top: not the one that the person knows.
+    fn other_repository(&self, layers: &[Layer], cwds: &[PathBuf]) -> Option<PathBuf> {
+        let is_git = |layer: &Layer| layer.command.program().map(bash::base_name) == Some("git");
+        if !layers.iter().any(is_git) {
+            return None;
+        }
+        let there = |path: PathBuf| self.ground.paths.exists(&path);
+        let is_repository =
+            |dir: &Path| there(dir.join(".git")) || (there(dir.join("HEAD")) && there(dir.join("objects")));
+        cwds.iter()
+            .flat_map(|cwd| cwd.ancestors())
+            .filter(|dir| dir.starts_with(self.ground.worktree) && *dir != self.ground.worktree)
+            .find(|dir| is_repository(dir))
+            .map(Path::to_path_buf)
     }
 
     fn protected_file(&self, file: &File) -> Option<PathBuf> {
