@@ -33,8 +33,8 @@ pub use prompt::{
 };
 pub use replacement::{CONTENT_GONE, Replacement, ReplacementKey, ReplacementLimits, ReplacementStore};
 pub use rules::{
-    DecidedBy, Ground, PathPatternError, PathResolver, PermissionAnswer, PermissionQuery, RuleError, RuleSet,
-    RuleSyntaxError, SandboxState, Subject, decide,
+    DecidedBy, Ground, Look, PathPatternError, PathResolver, PermissionAnswer, PermissionQuery, RuleError,
+    RuleSet, RuleSyntaxError, SandboxState, Subject, decide,
 };
 pub use settings::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, Config, ConfigError,

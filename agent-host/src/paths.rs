@@ -6,10 +6,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::rules::PathResolver;
+use crate::rules::{Look, PathResolver};
 
 /// As many links as the kernel follows.
 const MAX_LINKS: usize = 40;
+/// Most entries of one look: a second on a disk that is not warm.
+const MAX_ENTRIES: usize = 200_000;
 
 /// Follows links one by one, so that a link to a file that does not exist yet resolves to that file: what
 /// a write through it would create.
@@ -55,6 +57,29 @@ impl PathResolver for DiskPaths {
 
     fn exists(&self, path: &Path) -> bool {
         path.symlink_metadata().is_ok()
+    }
+
+    fn look_below(&self, directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Look {
+        let mut open = vec![directory.to_path_buf()];
+        let mut n_seen = 0;
+        while let Some(directory) = open.pop() {
+            // What cannot be listed cannot be read below either.
+            let Ok(entries) = fs::read_dir(&directory) else { continue };
+            for entry in entries.flatten() {
+                n_seen += 1;
+                if n_seen > MAX_ENTRIES {
+                    return Look::TooMuch;
+                }
+                let path = entry.path();
+                if is_it(&path) {
+                    return Look::Found(path);
+                }
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    open.push(path);
+                }
+            }
+        }
+        Look::Nothing
     }
 }
 

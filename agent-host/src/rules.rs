@@ -20,7 +20,7 @@ use swarm_protocol::permission::{Rule, RuleBehavior, RuleOrigin};
 
 pub use decide::{Ground, PermissionQuery, SandboxState, Subject, decide};
 pub use grammar::RuleSyntaxError;
-pub use paths::{PathPatternError, PathResolver};
+pub use paths::{Look, PathPatternError, PathResolver};
 pub use reason::{DecidedBy, PermissionAnswer};
 
 use grammar::{Pattern, Specifier};

@@ -8,7 +8,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// How an agent decides what no rule decides. `auto` and `plan` are not offered yet.
+/// How an agent decides what no rule decides. `auto` is not offered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum PermissionMode {
@@ -18,6 +18,9 @@ pub enum PermissionMode {
     /// Edits inside the worktree are allowed.
     #[serde(rename = "acceptEdits")]
     AcceptEdits,
+    /// Nothing is changed: no edits, and commands only where they cannot write.
+    #[serde(rename = "plan")]
+    Plan,
     /// Nothing asks, except what ask rules and critical paths demand.
     #[serde(rename = "bypassPermissions")]
     BypassPermissions,
@@ -29,6 +32,7 @@ impl PermissionMode {
         match self {
             Self::Default => "default",
             Self::AcceptEdits => "acceptEdits",
+            Self::Plan => "plan",
             Self::BypassPermissions => "bypassPermissions",
         }
     }
@@ -41,6 +45,7 @@ impl std::str::FromStr for PermissionMode {
         match text {
             "default" => Ok(Self::Default),
             "acceptEdits" => Ok(Self::AcceptEdits),
+            "plan" => Ok(Self::Plan),
             "bypassPermissions" => Ok(Self::BypassPermissions),
             _ => Err(UnknownPermissionMode { text: text.chars().take(64).collect() }),
         }
@@ -49,7 +54,7 @@ impl std::str::FromStr for PermissionMode {
 
 /// A permission mode that does not exist, or not yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a permission mode that is offered: default, acceptEdits, bypassPermissions")]
+#[error("`{text}` is not a permission mode that is offered: default, acceptEdits, plan, bypassPermissions")]
 pub struct UnknownPermissionMode {
     /// What was given.
     pub text: String,

@@ -116,6 +116,7 @@ impl WorkerGate {
         link: watch::Receiver<LinkState>,
         clock: Arc<RunClock>,
     ) -> Self {
+        shell.set_reads_only(config.mode == PermissionMode::Plan);
         let judge = Arc::new(Judge::new(config, files, paths));
         Self { judge, shell, recorder, link, clock, open: Mutex::default() }
     }
@@ -139,7 +140,12 @@ impl WorkerGate {
 
     /// The mode from now on.
     pub fn set_mode(&self, mode: PermissionMode) {
+        // Narrowed before the mode is said, so that no command writes that is judged as one that cannot.
+        if mode == PermissionMode::Plan {
+            self.shell.set_reads_only(true);
+        }
         *self.judge.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
+        self.shell.set_reads_only(mode == PermissionMode::Plan);
         self.look_again();
     }
 

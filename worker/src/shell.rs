@@ -40,7 +40,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -119,6 +119,8 @@ pub struct Shell {
     spawner: Spawner,
     state: Mutex<State>,
     counter: AtomicU64,
+    /// Commands that start from now on write nothing but the temp directory.
+    reads_only: AtomicBool,
     jobs: jobs::Jobs,
     /// Commands that are no jobs, until all of their processes are gone.
     foreground: TaskTracker,
@@ -155,6 +157,7 @@ impl Shell {
             state: Mutex::new(State { cwd: config.policy.worktree.clone(), restore: None }),
             spawner: Spawner::new()?,
             counter: AtomicU64::new(1),
+            reads_only: AtomicBool::new(false),
             jobs: jobs::Jobs::new(),
             foreground: TaskTracker::new(),
             config,
@@ -165,6 +168,20 @@ impl Shell {
     #[must_use]
     pub fn cwd(&self) -> PathBuf {
         locked(&self.state).cwd.clone()
+    }
+
+    /// Whether commands that start from now on may write nothing but the temp directory, as in plan mode. Those that
+    /// run go on as they began. Holds where the sandbox enforces.
+    pub fn set_reads_only(&self, reads_only: bool) {
+        self.reads_only.store(reads_only, Ordering::SeqCst);
+    }
+
+    fn policy(&self) -> SandboxPolicy {
+        let mut policy = self.config.policy.clone();
+        if self.reads_only.load(Ordering::SeqCst) {
+            policy.write_scope = WriteScope::ReadOnly;
+        }
+        policy
     }
 
     /// Waits until no command runs that is no job, at most `patience`. Whether that is so now. For commands
@@ -348,7 +365,7 @@ impl Shell {
         let launch = Launch {
             helper: config.helper.clone(),
             request: ExecRequest {
-                policy: config.policy.clone(),
+                policy: self.policy(),
                 supervise: Some(SuperviseRequest {
                     stop_grace: config.stop_grace,
                     cancel_grace: config.cancel_grace,

@@ -135,6 +135,11 @@ impl Case<'_> {
         strictest(answers).unwrap_or_else(|| self.without_subject())
     }
 
+    /// Nothing is changed in this mode, whatever rules allow.
+    fn plans(&self) -> bool {
+        self.ground.mode == PermissionMode::Plan
+    }
+
     fn without_subject(&self) -> PermissionAnswer {
         self.named("", |_, _| false)
     }
@@ -174,6 +179,8 @@ impl Case<'_> {
         let rule = |entry: &Entry| DecidedBy::Rule(entry.rule.clone());
         if let Some(entry) = find(RuleBehavior::Deny) {
             PermissionAnswer::deny(rule(entry))
+        } else if self.plans() && !self.query.is_read_only {
+            PermissionAnswer::deny(DecidedBy::Mode(self.ground.mode))
         } else if let Some(entry) = find(RuleBehavior::Ask) {
             PermissionAnswer::ask(rule(entry), None)
         } else if let Some(entry) = find(RuleBehavior::Allow) {

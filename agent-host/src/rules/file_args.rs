@@ -294,9 +294,11 @@ pub(crate) fn walks_directories(command: &PlainCommand) -> bool {
             git.name == "grep" || (git.name == "diff" && git.args.iter().any(no_index))
         }),
         "rg" | "ag" | "ack" | "tar" | "zip" | "rsync" => true,
-        "grep" | "egrep" | "fgrep" | "cp" => command.argv.iter().any(|word| {
+        "grep" | "egrep" | "fgrep" | "cp" | "diff" | "scp" => command.argv.iter().any(|word| {
             word.text().is_some_and(|text| {
-                matches!(text, "--recursive" | "--dereference-recursive" | "--archive")
+                matches!(text, "--recursive" | "--dereference-recursive" | "--archive" | "recurse")
+                    || text.ends_with("=recurse")
+                    || text == "-drecurse"
                     || (text.starts_with('-') && !text.starts_with("--") && text.contains(['r', 'R', 'a']))
             })
         }),

@@ -15,6 +15,18 @@ pub trait PathResolver: Send + Sync {
 
     /// Whether something exists there.
     fn exists(&self, path: &Path) -> bool;
+
+    /// Looks for a path in a directory, at any depth. Links are not followed.
+    fn look_below(&self, directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Look;
+}
+
+/// What a look into a directory found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Look {
+    Found(PathBuf),
+    Nothing,
+    /// There is more than is looked through.
+    TooMuch,
 }
 
 /// The path pattern does not compile.
@@ -132,11 +144,6 @@ impl PathPattern {
             let full = format!("{}{depth}{}", base.trim_end_matches('/'), self.glob);
             super::globs::may_meet(&shell, &full) || super::globs::may_meet(&shell, &format!("{full}/**"))
         })
-    }
-
-    /// The one path it names, when it has no wildcard.
-    pub(crate) fn literal(&self) -> Option<&str> {
-        (!self.glob.contains(['*', '?', '[', '{'])).then_some(self.glob.as_str())
     }
 
     fn bases(&self, anchors: Anchors<'_>) -> Vec<PathBuf> {

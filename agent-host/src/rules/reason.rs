@@ -53,6 +53,10 @@ pub enum DecidedBy {
     DeniedFilesBelow {
         path: PathBuf,
     },
+    /// A recursive command over more files than are looked through for those that a deny rule names.
+    MayHoldDenied {
+        path: PathBuf,
+    },
     /// Git would read the configuration of a repository inside the worktree, which may name programs.
     OtherRepository {
         path: PathBuf,
@@ -114,6 +118,9 @@ impl DecidedBy {
             Self::ProtectedPath { path } => format!("{} configures git or tools", path.display()),
             Self::DeniedFilesBelow { path } => {
                 format!("{}, which a deny rule names, would be read", path.display())
+            }
+            Self::MayHoldDenied { path } => {
+                format!("{} holds too many files to look for those that deny rules name", path.display())
             }
             Self::OtherRepository { path } => {
                 format!(

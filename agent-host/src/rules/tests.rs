@@ -48,6 +48,12 @@ impl PathResolver for Disk {
     fn exists(&self, path: &Path) -> bool {
         self.files.iter().any(|file| file.starts_with(path))
     }
+
+    fn look_below(&self, directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Look {
+        let below = |file: &&PathBuf| file.starts_with(directory);
+        let found = self.files.iter().filter(below).find(|file| is_it(file));
+        found.map_or(Look::Nothing, |file| Look::Found(file.clone()))
+    }
 }
 
 const ENFORCING: SandboxState =
@@ -96,6 +102,7 @@ fn agent(rules: &[&str]) -> Agent {
         "/w/docs/a.md",
         "/w/nested/.git/HEAD",
         "/w/bare/HEAD",
+        "/w/lib/secret/key",
         "/w/bare/objects/x",
     ]
     .map(PathBuf::from)

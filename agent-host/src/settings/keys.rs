@@ -156,7 +156,7 @@ impl Kind {
             Self::Duration { most } => {
                 format!("a time such as \"90s\", \"10m\" or \"2h\", at most {}", show_duration(most))
             }
-            Self::PermissionMode => "\"default\", \"acceptEdits\" or \"bypassPermissions\"".into(),
+            Self::PermissionMode => "\"default\", \"acceptEdits\", \"plan\" or \"bypassPermissions\"".into(),
             Self::Network => "\"off\" or \"on\"".into(),
             Self::Commands => "a command, or a list of commands".into(),
             Self::Notify => "\"bell\", \"osc9\" or \"off\"".into(),

@@ -182,7 +182,7 @@ pub(crate) struct RunArgs {
     /// The same in tokens, input and output
     #[arg(long, value_name = "N")]
     pub(crate) budget_tokens: Option<String>,
-    /// default, acceptEdits or bypassPermissions
+    /// default, acceptEdits, plan or bypassPermissions
     #[arg(long, value_name = "MODE", value_parser = permission_mode)]
     pub(crate) permission_mode: Option<PermissionMode>,
     /// Nobody will answer: what would ask is denied at once

@@ -36,7 +36,7 @@ export type WorkerStatus =
 export type WaitingFor = "permission" | "own_jobs" | "model" | "server";
 export type SessionState = "active" | "waiting" | "idle" | "ended";
 export type Verdict = "complete" | "degraded" | "failed";
-export type PermissionMode = "default" | "acceptEdits" | "bypassPermissions";
+export type PermissionMode = "default" | "acceptEdits" | "plan" | "bypassPermissions";
 export type Doubt =
   | "no_change"
   | "check_failed"

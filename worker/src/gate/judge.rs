@@ -85,10 +85,14 @@ impl Judge {
             is_read_only: question.needs_nothing,
             cwd: &question.cwd,
         };
+        let mode = *self.mode.read().unwrap_or_else(PoisonError::into_inner);
+        let mut sandbox = self.config.sandbox;
+        // The shell follows the mode (`WorkerGate::set_mode`).
+        sandbox.is_read_only |= mode == PermissionMode::Plan;
         let ground = Ground {
-            mode: *self.mode.read().unwrap_or_else(PoisonError::into_inner),
+            mode,
             isolation: self.config.isolation,
-            sandbox: self.config.sandbox,
+            sandbox,
             is_unattended: self.config.is_unattended,
             worktree: &self.files.root,
             home: &self.config.home,

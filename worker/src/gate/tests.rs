@@ -42,6 +42,10 @@ impl PathResolver for DeadMount {
         self.exists(path).then(|| path.to_owned())
     }
 
+    fn look_below(&self, _: &Path, _: &dyn Fn(&Path) -> bool) -> agent_host::Look {
+        agent_host::Look::Nothing
+    }
+
     fn exists(&self, _: &Path) -> bool {
         let _told = self.asked.send(());
         // Until the other end is gone.

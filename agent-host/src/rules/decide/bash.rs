@@ -16,7 +16,7 @@ use crate::{
     bash::{self, Connector, Layer, Parsed, PlainCommand, RedirectOp, TooComplex, Word},
     dangerous::{DangerousForm, FormKind, Place, normalize},
     rules::{
-        Entry,
+        Entry, Look,
         command::{self, Breadth, Permit},
         file_args::{self, FileUse},
         grammar::Specifier,
@@ -59,6 +59,9 @@ impl Case<'_> {
         }
         if self.ground.isolation == Isolation::None && !self.reads_only_by_sandbox() {
             return PermissionAnswer::deny(DecidedBy::ReadOnlyAgent);
+        }
+        if self.plans() && !self.reads_only_by_sandbox() {
+            return PermissionAnswer::deny(DecidedBy::Mode(self.ground.mode));
         }
         PermissionAnswer::ask(DecidedBy::TooComplex(reason), None)
     }
@@ -116,6 +119,14 @@ impl Case<'_> {
             && !self.is_read_only(layers, files, kind)
         {
             return PermissionAnswer::deny(DecidedBy::ReadOnlyAgent);
+        }
+        if self.plans() && !self.is_read_only(layers, files, kind) {
+            // What acts elsewhere is no planning either; the rest cannot write where the sandbox lets nothing be.
+            let acts = kind > Some(FormKind::Hidden) || risky_variable(layers).is_some();
+            let writes = files.iter().any(|file| file.writes && !file.is_neutral());
+            if acts || writes || !self.reads_only_by_sandbox() {
+                return PermissionAnswer::deny(DecidedBy::Mode(mode));
+            }
         }
         if mode == PermissionMode::BypassPermissions {
             return PermissionAnswer::allow(DecidedBy::Mode(mode));
@@ -329,16 +340,22 @@ impl Case<'_> {
         if self.ground.sandbox.enforces && self.ground.sandbox.hides_denied {
             return None;
         }
-        let names: Vec<&str> = self
+        let denials: Vec<&Entry> = self
             .rules
             .list(RuleBehavior::Deny)
             .iter()
             .filter(|entry| entry.pattern.covers_tool("Read"))
-            .filter_map(|entry| match &entry.pattern.specifier {
-                Specifier::Path(pattern) => pattern.literal(),
-                _ => None,
-            })
+            .filter(|entry| matches!(entry.pattern.specifier, Specifier::Path(_)))
             .collect();
+        if denials.is_empty() {
+            return None;
+        }
+        let is_denied = |path: &Path| {
+            denials.iter().any(|entry| {
+                let anchors = entry.anchors(self.ground.home, self.ground.worktree);
+                matches!(&entry.pattern.specifier, Specifier::Path(pattern) if pattern.matches(path, anchors))
+            })
+        };
         for layer in layers.iter().filter(|layer| file_args::walks_directories(&layer.command)) {
             let mut words = file_args::file_args(&layer.command);
             if words.is_empty() {
@@ -346,12 +363,13 @@ impl Case<'_> {
             }
             for word in &words {
                 for target in self.file(word, cwds, false, false).targets {
-                    for name in &names {
-                        let path = target.written.join(name);
-                        if self.ground.paths.exists(&path) {
-                            return Some(PermissionAnswer::ask(DecidedBy::DeniedFilesBelow { path }, None));
-                        }
-                    }
+                    let directory = target.resolved.unwrap_or(target.written);
+                    let by = match self.ground.paths.look_below(&directory, &is_denied) {
+                        Look::Found(path) => DecidedBy::DeniedFilesBelow { path },
+                        Look::TooMuch => DecidedBy::MayHoldDenied { path: directory },
+                        Look::Nothing => continue,
+                    };
+                    return Some(PermissionAnswer::ask(by, None));
                 }
             }
         }

@@ -71,6 +71,12 @@ impl Case<'_> {
         if access == Access::Write && self.ground.isolation == Isolation::None {
             return PermissionAnswer::deny(DecidedBy::ReadOnlyAgent);
         }
+        if access == Access::Write && self.plans() {
+            return match self.is_plan(&target) {
+                true => PermissionAnswer::allow(DecidedBy::Mode(self.ground.mode)),
+                false => PermissionAnswer::deny(DecidedBy::Mode(self.ground.mode)),
+            };
+        }
         let asks_for_protected =
             access == Access::Write && self.ground.mode != PermissionMode::BypassPermissions;
         let protected = asks_for_protected.then(|| self.protected(&target)).flatten();
@@ -80,6 +86,14 @@ impl Case<'_> {
             (Some(path), _) => PermissionAnswer::ask(DecidedBy::ProtectedPath { path }, None),
             (None, None) => self.unruled_path(&target, access),
         }
+    }
+
+    /// `.claude/plans/NAME.md`, and nothing that a link of that name leads to.
+    fn is_plan(&self, target: &Target) -> bool {
+        let plans = self.ground.worktree.join(".claude/plans");
+        target.written.parent() == Some(&plans)
+            && target.written.extension().is_some_and(|extension| extension == "md")
+            && target.resolved.as_deref() == Some(&target.written)
     }
 
     fn unruled_path(&self, target: &Target, access: Access) -> PermissionAnswer {

@@ -121,8 +121,44 @@ fn p16_a_denied_program_is_denied_however_it_is_spelt() {
         "rm",
         "(rm f)",
         "! rm f",
+        "time rm f",
+        "time -p rm f",
+        "timeout --kill 5 5 rm f",
+        "timeout -sKILL 5 rm f",
+        "nice -5 rm f",
+        "stdbuf -oL rm f",
+        "env -iu X rm f",
+        "env -C / A=1 rm f",
+        "setsid -w rm f",
+        "flock x rm f",
+        "flock x -c 'rm f'",
+        "watch -n1 'rm f'",
+        "script -qc 'rm f' /dev/null",
+        "su -c 'rm f'",
+        "sudo -u x -- rm f",
+        "chroot . rm f",
+        "parallel rm ::: a",
+        "parallel -j2 'rm {}' ::: a",
+        "unshare -r rm f",
+        "ssh-agent rm f",
+        "trap 'rm f' EXIT",
+        "builtin command rm f",
+        "npx -c 'rm f'",
+        "npm exec -- rm f",
+        "uv run rm f",
+        "bundle exec rm f",
+        "rustup run stable rm f",
+        "git bisect run rm f",
+        "git submodule foreach 'rm f'",
+        "git rebase -x 'rm f' main",
+        "fd -x rm",
+        "busybox sh -c 'rm f'",
     ] {
         agent.denies(command);
+    }
+    // Read in two ways by two shells, so a person looks.
+    for command in ["''\\rm f", "\"\"\\rm f", "\\ rm f", "time ! rm f", "command ! rm f", "env -iS 'rm f'"] {
+        agent.asks(command);
     }
     agent.asks("{rm,f}");
     agent.asks("r\\\nm f");
@@ -246,6 +282,27 @@ fn p29_p32_denied_files_and_recursive_readers() {
     open.asks("grep -r KEY .");
     open.asks("rg KEY");
     open.asks("cp -r . y");
+    open.asks("find . -name x -exec grep KEY {} +");
+    open.asks("ls | xargs cat");
+    let deep = agent(&["deny Read(secret/**)", "deny Read(*.pem)"]);
+    for command in [
+        "grep -r KEY .",
+        "rg KEY",
+        "cp -r . y",
+        "rg KEY docs/..",
+        "diff -r . y",
+        "tar cf x.tar .",
+        "grep -d recurse KEY .",
+    ] {
+        deep.asks(command);
+    }
+    for command in ["grep -r KEY src", "rg KEY docs", "cd src && rg KEY", "cp -r src y"] {
+        assert_eq!(
+            deep.bash(command).behavior,
+            if command.starts_with("cp") { RuleBehavior::Ask } else { RuleBehavior::Allow },
+            "{command}"
+        );
+    }
     open.allows("grep -r foo src");
     open.allows("cd docs && grep x *.md");
     open.allows("cat *");
@@ -430,6 +487,108 @@ fn p34_p35_rules_that_are_wrong_and_rules_that_only_look_so() {
         assert!(agent.rules.removes_tool(text));
         assert_eq!(agent.answer(text, Subject::Name(String::new()), true).behavior, RuleBehavior::Deny);
     }
+}
+
+/// Every way to another user, in every mode that asks, whatever allows it.
+#[test]
+fn another_user_is_always_for_a_person() {
+    let rules = ["allow Bash", "allow Bash(sudo *)", "allow Bash(sudo ls)", "allow Bash(env *)"];
+    for agent in [agent(&rules), agent(&rules).sandboxed(), agent(&rules).mode(PermissionMode::Default)] {
+        for command in [
+            "sudo ls",
+            "/usr/bin/sudo ls",
+            "sudo -n -u x ls",
+            "doas ls",
+            "su -c ls",
+            "su - x",
+            "pkexec ls",
+            "runuser -u x -- ls",
+            "sudoedit f",
+            "gosu x ls",
+            "env A=1 sudo ls",
+            "timeout 5 sudo ls",
+            "xargs sudo ls",
+            "echo x | xargs -n1 sudo tee f",
+            "find . -exec sudo ls {} +",
+            "sh -c 'sudo ls'",
+            "bash -lc 'cd x && sudo ls'",
+            "eval sudo ls",
+            "nohup nice sudo ls &",
+            "true && sudo ls",
+            "ls | sudo tee f",
+            "exec sudo ls",
+            "script -c 'sudo ls' f",
+            "git submodule foreach 'sudo ls'",
+            "npm exec -- sudo ls",
+            "parallel sudo ls ::: a",
+        ] {
+            agent.asks(command);
+        }
+    }
+    // What names a program for git to run later is no smaller thing.
+    let agent = agent(&["allow Bash(git *)"]).sandboxed();
+    for command in ["git config alias.x '!sudo ls'", "git config --global Core.Pager ./x", "git config -e"] {
+        agent.asks(command);
+    }
+    agent.allows("git config user.name me");
+}
+
+#[test]
+fn p38_in_plan_mode_nothing_is_changed() {
+    let rules = ["allow Edit", "allow Bash", "allow Bash(npm test*)", "allow mcp__x", "ask Bash(cat c)"];
+    let open = agent(&rules).mode(PermissionMode::Plan);
+    let mut confined = agent(&rules).mode(PermissionMode::Plan).sandboxed();
+    confined.sandbox.is_read_only = true;
+    for agent in [&open, &confined] {
+        for path in
+            ["src/lib.rs", "new", "/elsewhere", ".claude/settings.json", ".claude/plans", "link-out/x.md"]
+        {
+            assert_eq!(agent.path("Edit", path), RuleBehavior::Deny, "{path}");
+            assert_eq!(agent.path("Write", path), RuleBehavior::Deny, "{path}");
+        }
+        for path in [".claude/plans/a/b.md", ".claude/plans/../x.md", "src/../.claude/plans/x.rs"] {
+            assert_eq!(agent.path("Write", path), RuleBehavior::Deny, "{path}");
+        }
+        assert_eq!(agent.path("Write", ".claude/plans/first.md"), RuleBehavior::Allow);
+        assert_eq!(agent.path("Read", "src/lib.rs"), RuleBehavior::Allow);
+        let tool = |name: &str, reads| agent.answer(name, Subject::Name(String::new()), reads).behavior;
+        assert_eq!(
+            (tool("mcp__x__y", false), tool("TodoWrite", true)),
+            (RuleBehavior::Deny, RuleBehavior::Allow)
+        );
+        for command in [
+            "echo a > f",
+            "cat f > src/lib.rs",
+            "tee f",
+            "touch f",
+            "rm f",
+            "sed -i s/a/b/ f",
+            "cp a b",
+            "git push",
+            "git config user.name x",
+            "PATH=. ls",
+            "sh -c 'echo a > f'",
+            "find . -exec touch {} +",
+        ] {
+            agent.denies(command);
+        }
+        for command in ["ls -la", "git status && git diff", "grep -rn x src | head", "cat src/lib.rs"] {
+            agent.allows(command);
+        }
+        agent.asks("cat c");
+    }
+    for command in ["cat > f <<E\nE", "python -c 'open(\"x\",\"w\")'", "npm test", "make", "ls $(touch x)"] {
+        open.denies(command);
+    }
+    // Where nothing can be written, what is understood may run and a person may be asked of the rest.
+    confined.allows("python -c 'open(\"x\",\"w\")'");
+    confined.allows("npm test");
+    confined.asks("cat > f <<E\nE");
+    let mut agent = agent(&["deny Bash(npm *)"]).mode(PermissionMode::Plan);
+    agent.unattended = true;
+    agent.denies("npm test");
+    agent.denies("cargo build");
+    agent.allows("ls");
 }
 
 #[test]
