@@ -33,8 +33,9 @@ pub use prompt::{
 };
 pub use replacement::{CONTENT_GONE, Replacement, ReplacementKey, ReplacementLimits, ReplacementStore};
 pub use rules::{
-    DecidedBy, Ground, Look, PathPatternError, PathResolver, PermissionAnswer, PermissionQuery, RuleError,
-    RuleSet, RuleSyntaxError, SandboxState, Subject, decide,
+    DecidedBy, Explanation, Ground, Look, MatchingRule, Part, PathPatternError, PathResolver,
+    PermissionAnswer, PermissionQuery, RuleError, RuleSet, RuleSyntaxError, SandboxState, Subject, decide,
+    explain,
 };
 pub use settings::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, Config, ConfigError,

@@ -5,6 +5,7 @@
 
 mod command;
 mod decide;
+mod explain;
 mod file_args;
 pub(crate) mod globs;
 mod grammar;
@@ -19,6 +20,7 @@ use std::path::Path;
 use swarm_protocol::permission::{Rule, RuleBehavior, RuleOrigin};
 
 pub use decide::{Ground, PermissionQuery, SandboxState, Subject, decide};
+pub use explain::{Explanation, MatchingRule, Part, explain};
 pub use grammar::RuleSyntaxError;
 pub use paths::{Look, PathPatternError, PathResolver};
 pub use reason::{DecidedBy, PermissionAnswer};

@@ -160,7 +160,7 @@ fn with_runtime(shell: &mut Shell, command: &Command) -> Result<u8> {
 }
 
 async fn carry_out(shell: &mut Shell, command: &Command) -> Result<u8> {
-    use commands::{attach, cost, doctor, logs, ps, review, run, serve, setup, show, steer};
+    use commands::{attach, cost, doctor, logs, permissions, ps, review, run, serve, setup, show, steer};
     match command {
         Command::Run(args) => Box::pin(run::run(shell, args)).await,
         Command::Attach(args) => Box::pin(attach::attach(shell, args)).await,
@@ -184,6 +184,7 @@ async fn carry_out(shell: &mut Shell, command: &Command) -> Result<u8> {
         Command::Trust(args) => setup::trust(shell, args).await,
         Command::Doctor(args) => doctor::doctor(shell, args).await,
         Command::Config => setup::config(shell),
+        Command::Permissions(args) => permissions::permissions(shell, args),
         Command::Completions(args) => setup::completions(shell, args),
     }
 }

@@ -26,7 +26,7 @@ use specify::specify;
 
 pub(crate) use error::SubmitError;
 pub(crate) use models::continue_keys;
-pub(crate) use settings::{Settings, settings_of, shown, trust_store};
+pub(crate) use settings::{Settings, permission_mode, settings_of, shown, trust_store};
 
 /// A prompt longer than this is surely a mistake, in bytes.
 const PROMPT_BYTES: usize = 1024 * 1024;

@@ -6,6 +6,7 @@
 mod rig;
 
 mod budgets;
+mod bypasses;
 mod caching;
 mod cases;
 mod clearing;

@@ -261,8 +261,8 @@ impl OwnWorktree {
             pair("GIT_ALTERNATE_OBJECT_DIRECTORIES", alternate_element(&store)),
             pair("GIT_TERMINAL_PROMPT", "0".into()),
         ];
-        // Housekeeping would want to write to the shared store.
-        let config = [("gc.auto", "0"), ("maintenance.auto", "false")];
+        // Housekeeping would want to write to the shared store; a monitor is a program that a repository names.
+        let config = [("gc.auto", "0"), ("maintenance.auto", "false"), ("core.fsmonitor", "false")];
         for (n, (key, value)) in config.into_iter().enumerate() {
             env.push(pair(&format!("GIT_CONFIG_KEY_{n}"), key.into()));
             env.push(pair(&format!("GIT_CONFIG_VALUE_{n}"), value.into()));

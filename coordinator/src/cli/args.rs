@@ -20,7 +20,7 @@ Examples:
 Work:      run, attach, send, stop, resume, approve, deny
 Look:      ps, show, logs, diff, explain, cost, dashboard
 Review:    merge, discard, restore, gc
-Set up:    serve, trust, config, doctor, completions
+Set up:    serve, trust, config, permissions, doctor, completions
 
 For programs: every command that shows something takes --json and writes one JSON object a line.
 Exit codes: 0 done; 1 degraded, failed, or an error; 2 usage; 3 no model, or key or model refused;
@@ -147,6 +147,8 @@ pub(crate) enum Command {
     Config,
     /// Whether this machine has what swarm needs
     Doctor(DoctorArgs),
+    /// What rules, modes and sandbox say to a call, and why
+    Permissions(PermissionsArgs),
     /// Print the line that registers completions with a shell
     Completions(CompletionsArgs),
 }
@@ -227,8 +229,8 @@ impl RunLater {
 }
 
 /// Commands that are not offered yet: refused by name.
-pub(crate) const LATER_COMMANDS: [&str; 11] =
-    ["ask", "compact", "clear", "permissions", "pr", "search", "top", "replay", "backup", "node", "mcp"];
+pub(crate) const LATER_COMMANDS: [&str; 10] =
+    ["ask", "compact", "clear", "pr", "search", "top", "replay", "backup", "node", "mcp"];
 
 /// The whole command line, names of later commands included.
 pub(crate) fn command() -> clap::Command {
@@ -494,6 +496,41 @@ pub(crate) struct TrustArgs {
 pub(crate) struct DoctorArgs {
     #[arg(long, hide = true)]
     pub(crate) chaos: bool,
+}
+
+/// `permissions`.
+#[derive(Args, Debug)]
+pub(crate) struct PermissionsArgs {
+    #[command(subcommand)]
+    pub(crate) command: PermissionsCommand,
+}
+
+/// What about permissions.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PermissionsCommand {
+    /// Say which rule of which file, or which default, decides about a call
+    Explain(ExplainCallArgs),
+}
+
+/// `permissions explain`.
+#[derive(Args, Debug)]
+#[command(before_help = "Examples:
+  swarm permissions explain \"Bash(git push)\"
+  swarm permissions explain --permission-mode plan \"Edit(src/lib.rs)\"
+  swarm permissions explain --json \"WebFetch(https://example.com)\"")]
+pub(crate) struct ExplainCallArgs {
+    /// The call, as a rule would name it
+    #[arg(value_name = "CALL")]
+    pub(crate) call: String,
+    /// As if a task had this mode: default, acceptEdits, plan or bypassPermissions
+    #[arg(long, value_name = "MODE", value_parser = permission_mode)]
+    pub(crate) permission_mode: Option<PermissionMode>,
+    /// As if nobody could be asked
+    #[arg(long)]
+    pub(crate) unattended: bool,
+    /// As if no sandbox enforced
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
 }
 
 /// `completions`.

@@ -12,6 +12,7 @@ pub(crate) mod attach;
 pub(crate) mod cost;
 pub(crate) mod doctor;
 pub(crate) mod logs;
+pub(crate) mod permissions;
 pub(crate) mod ps;
 pub(crate) mod review;
 pub(crate) mod run;

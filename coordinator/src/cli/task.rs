@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use agent_host::{Config, ConfigError, ConfigInputs, Flag, TomlText};
-use swarm_protocol::api::{ClientContext, ClientSetting};
+use swarm_protocol::{
+    api::{ClientContext, ClientSetting},
+    permission::PermissionMode,
+};
 
 use super::{
     args::RunArgs,
@@ -62,25 +65,23 @@ pub(crate) fn settings(shell: &Shell, repository: Option<&Repository>, flags: Ve
 
 /// The flags of `run` that are settings.
 pub(crate) fn flags(args: &RunArgs) -> Vec<Flag> {
-    let flag = |name: &str, key: &str, value: Option<String>| {
-        value.map(|value| Flag { flag: name.to_owned(), key: key.to_owned(), value })
-    };
     [
-        flag("--model", "model", args.model.clone()),
-        flag("--max-workers", "max_workers", args.max_workers.clone()),
-        flag("--max-turns", "worker.max_turns", args.max_turns.clone()),
-        flag("--budget-usd", "budget_usd", args.budget_usd.clone()),
-        flag("--budget-tokens", "budget_tokens", args.budget_tokens.clone()),
-        flag(
-            "--permission-mode",
-            "permission_mode",
-            args.permission_mode.map(|mode| mode.as_str().to_owned()),
-        ),
-        flag("--check", "check", args.check.clone()),
+        flag("--model", "model", args.model.as_deref()),
+        flag("--max-workers", "max_workers", args.max_workers.as_deref()),
+        flag("--max-turns", "worker.max_turns", args.max_turns.as_deref()),
+        flag("--budget-usd", "budget_usd", args.budget_usd.as_deref()),
+        flag("--budget-tokens", "budget_tokens", args.budget_tokens.as_deref()),
+        flag("--permission-mode", "permission_mode", args.permission_mode.map(PermissionMode::as_str)),
+        flag("--check", "check", args.check.as_deref()),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// A flag that is a setting, if it was given.
+pub(crate) fn flag(name: &str, key: &str, value: Option<&str>) -> Option<Flag> {
+    value.map(|value| Flag { flag: name.to_owned(), key: key.to_owned(), value: value.to_owned() })
 }
 
 /// The error when nothing names a model.

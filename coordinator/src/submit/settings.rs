@@ -67,7 +67,7 @@ pub(crate) fn shown(path: &Path, user_home: &Path) -> String {
     }
 }
 
-pub(super) fn permission_mode(
+pub(crate) fn permission_mode(
     config: &Config,
     claude: &ClaudeSettings,
 ) -> Result<PermissionMode, SubmitError> {

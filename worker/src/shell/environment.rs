@@ -67,6 +67,10 @@ const NON_INTERACTIVE: &[(&str, &str)] = &[
     ("SSH_ASKPASS", "false"),
     ("SSH_ASKPASS_REQUIRE", "never"),
     ("SUDO_ASKPASS", "/bin/false"),
+    // A plain `git status` would run the program that a repository's configuration names.
+    ("GIT_CONFIG_COUNT", "1"),
+    ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
+    ("GIT_CONFIG_VALUE_0", "false"),
     ("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes"),
     ("GCM_INTERACTIVE", "never"),
     ("GH_PROMPT_DISABLED", "1"),

@@ -197,6 +197,14 @@ struct Probe {
     notes: Vec<String>,
 }
 
+/// The sandbox's tier, if the worker beside this program can say it.
+pub(crate) fn tier(program: &Path) -> Option<u8> {
+    let worker = program.with_file_name("swarm-worker");
+    let output =
+        Command::new(worker).arg("probe").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    tier_of(&serde_json::from_slice::<Probe>(&output.stdout).ok()?)
+}
+
 fn sandbox(program: &Path) -> Finding {
     let worker = program.with_file_name("swarm-worker");
     let output = Command::new(&worker).arg("probe").stdin(Stdio::null()).stderr(Stdio::null()).output();
@@ -214,9 +222,9 @@ fn sandbox(program: &Path) -> Finding {
     }
 }
 
-fn probed(probe: &Probe) -> Finding {
-    // A number, or the word of the tier.
-    let tier = match &probe.tier {
+/// A number, or the word of the tier.
+fn tier_of(probe: &Probe) -> Option<u8> {
+    match &probe.tier {
         serde_json::Value::Number(number) => number.as_u64().and_then(|tier| u8::try_from(tier).ok()),
         serde_json::Value::String(word) => word
             .chars()
@@ -224,7 +232,11 @@ fn probed(probe: &Probe) -> Finding {
             .and_then(|tier| u8::try_from(tier).ok())
             .or(Some(0)),
         _ => None,
-    };
+    }
+}
+
+fn probed(probe: &Probe) -> Finding {
+    let tier = tier_of(probe);
     let notes = probe.notes.join("; ");
     let words =
         |tier: u8| if notes.is_empty() { tier_words(tier) } else { format!("{}: {notes}", tier_words(tier)) };
