@@ -5,6 +5,7 @@ mod contract;
 mod errors;
 mod following;
 mod output;
+mod permissions;
 mod prompts;
 mod servers;
 mod tools;

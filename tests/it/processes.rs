@@ -136,6 +136,35 @@ async fn case_29_output_of_any_bytes_reaches_the_model_as_text_and_the_stream_li
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn x05_x13_x17_x22_the_model_is_told_how_a_command_ended_and_where_the_next_one_starts() {
+    let rig = Rig::of(TestRepo::with_files(&[("empty.txt", "a\n"), ("sub/f", "x\n")]), "").await;
+    rig.coordinator(Reply::call("Agent", reporter("teller")));
+    let commands = [
+        ("grep x empty.txt", false, "no match"),
+        ("sh -c 'kill -9 $$'", true, "SIGKILL"),
+        ("exit 300", true, "exit code 44"),
+        ("head -c1 /dev/tty", true, "/dev/tty"),
+        ("cd sub", false, ""),
+        ("pwd", false, "/sub"),
+        ("cd / && pwd", false, "outside the worktree"),
+        ("printf '\\033[31mred\\033[0m 10%%\\r100%%\\n'", false, "100%"),
+        ("cat", false, ""),
+    ];
+    let replies = commands.iter().map(|(command, _, _)| call(bash(command))).chain([Reply::say("Told.")]);
+    rig.model.agent(&prompt("teller"), replies);
+    let task = rig.submit_with(json!({"permission_mode": "bypassPermissions", "unattended": true})).await;
+    rig.done(&task).await;
+    let last = rig.model.requests_of(&prompt("teller")).pop().expect("it asked");
+    let results: Vec<(&str, bool)> =
+        last.tool_results().map(|(_, text, is_error)| (text, is_error)).collect();
+    assert_eq!(results.len(), commands.len(), "{results:#?}");
+    for ((command, is_error, part), (text, was_error)) in commands.into_iter().zip(results) {
+        assert_eq!((was_error, text.contains(part)), (is_error, true), "{command}: {text}");
+        assert!(!text.contains('\u{1b}') && !text.contains("red"), "{command}: {text:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn case_30_git_that_would_ask_fails_at_once() {
     let rig = Rig::of(TestRepo::with_files(&[("README.md", "x\n")]), "").await;
     rig.coordinator(Reply::call("Agent", reporter("asker")));

@@ -275,17 +275,27 @@ async fn a_server_that_goes_away_misses_nothing() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_the_run_in_order() {
+async fn x07_a_signal_ends_the_run_in_order_and_its_tree_with_it() {
     let mut rig = Rig::new().await;
     rig.launch.rules.push(allow_bash());
-    rig.model.will([say("").call("t1", "Bash", json!({"command": "sleep 300"}))]);
+    rig.model.will([say("").call("t1", "Bash", json!({"command": "(setsid sleep 1077 &); sleep 1078"}))]);
     let mut running = rig.start().await;
     rig.until(&mut running, "intent").await;
+    let left = || {
+        let all = worker::shell::processes::live_processes();
+        let is_ours =
+            |pid| matches!(worker::shell::processes::command_of(pid).as_str(), "sleep 1077" | "sleep 1078");
+        all.iter().filter(|stat| is_ours(stat.pid)).count()
+    };
+    while left() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     let pid = nix::unistd::Pid::from_raw(running.child.id().unwrap().cast_signed());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     let end = rig.end(running).await;
     assert_eq!(end.exit_reason, ExitReason::AbortedTools);
     assert_eq!(rig.count("tool_finished"), 1, "the call has its result");
+    assert_eq!(left(), 0, "nothing of it is left");
 }
 
 #[tokio::test]

@@ -53,6 +53,11 @@ async fn errors_name_the_line_of_the_command() {
 #[tokio::test]
 async fn x13_a_directory_outside_is_reported_and_left() {
     let fixture = Fixture::new();
+    assert_eq!(fixture.render("mkdir a && cd a").await, "exit code 0: ");
+    assert_eq!(
+        fixture.render("pwd; cd ..").await,
+        format!("exit code 0: {}", fixture.tree().join("a").display())
+    );
     let outcome = fixture.outcome("cd /etc && pwd").await;
     assert_eq!(outcome.output.text, "/etc\n");
     assert_eq!(outcome.cwd, fixture.tree());

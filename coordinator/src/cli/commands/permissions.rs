@@ -2,7 +2,7 @@
 //!
 //! The shell reads the settings itself, under the trust that holds, and decides as a worker would: no server is asked.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use agent_host::{
     ClaudeSettingsError, DangerousForms, DecidedBy, DiskPaths, Explanation, Ground, MatchingRule, Part,
