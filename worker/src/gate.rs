@@ -32,7 +32,7 @@ use crate::{
     link::LinkState,
     record::{Recorder, now},
     shell::Shell,
-    tools::Files,
+    tools::{Files, edit::Doubt},
 };
 
 mod deadline;
@@ -174,6 +174,28 @@ impl WorkerGate {
         self.put_to_the_person(request, &context.observer, &context.cancel, Some(question)).await
     }
 
+    /// Asks whether an edit may change what is only like the text it names: no rule has a say in that.
+    async fn ask_about(
+        &self,
+        question: &Question,
+        context: &ToolContext,
+        answer: Option<&PermissionAnswer>,
+        doubt: Doubt,
+    ) -> GateAnswer {
+        let mut request = self.request(&question.tool, &question.input, &question.call, answer);
+        request.why = format!("{} It asks because {}.", request.why, doubt.sentence).trim_start().to_owned();
+        request.proposed_rule = None;
+        if let Some(input) = request.input.as_object_mut() {
+            // Beside the text that the model named.
+            input.insert("stands_in_the_file".to_owned(), doubt.texts.join("\n\n").into());
+        }
+        let answer = self.put_to_the_person(request, &context.observer, &context.cancel, None).await;
+        if answer == GateAnswer::Allow {
+            self.judge.agree(question, doubt);
+        }
+        answer
+    }
+
     /// Records a request and waits for one decision. `question` is judged again when rules or
     /// mode change; none: they have no say in it.
     async fn put_to_the_person(
@@ -283,11 +305,15 @@ impl Gate for WorkerGate {
         let question = self.question(tool, input, &context.tool_use_id);
         match self.judge.answer(&question).await {
             Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
-            Ok(answer) => match answer.behavior {
-                RuleBehavior::Allow => GateAnswer::Allow,
-                RuleBehavior::Deny => by_rules(&answer),
-                RuleBehavior::Ask => self.ask(&question, context, answer).await,
-            },
+            Ok(answer) if answer.behavior == RuleBehavior::Deny => by_rules(&answer),
+            Ok(answer) => {
+                let asks = answer.behavior == RuleBehavior::Ask;
+                match self.judge.doubt(&question).await {
+                    Some(doubt) => self.ask_about(&question, context, asks.then_some(&answer), doubt).await,
+                    None if asks => self.ask(&question, context, answer).await,
+                    None => GateAnswer::Allow,
+                }
+            }
         }
     }
 

@@ -14,6 +14,7 @@
 
 pub mod benign;
 mod decode;
+pub(crate) use decode::legacy_encoding;
 pub mod environment;
 pub mod jobs;
 mod outcome;

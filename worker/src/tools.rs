@@ -13,16 +13,21 @@ use serde_json::Value;
 use swarm_protocol::ToolUseId;
 
 pub mod bash;
+mod change;
+mod diff;
+mod disk;
 pub mod edit;
 pub mod glob;
 pub mod grep;
 pub mod memory;
+mod notebook;
+pub mod notebook_edit;
 mod place;
 pub mod read;
 pub mod retrieve;
 pub mod tasks;
-pub mod text;
 pub mod todo;
+mod view;
 pub mod write;
 
 pub use memory::FileMemory;
@@ -44,6 +49,8 @@ pub struct Files {
     touched: Mutex<Vec<PathBuf>>,
     /// Where the path of a call led when the gate let it pass.
     passed: Mutex<HashMap<ToolUseId, PathBuf>>,
+    /// What a person agreed to take for the text that a call names.
+    agreed: Mutex<HashMap<ToolUseId, Vec<String>>>,
 }
 
 impl Files {
@@ -56,13 +63,23 @@ impl Files {
             visible,
             touched: Mutex::default(),
             passed: Mutex::default(),
+            agreed: Mutex::default(),
         }
     }
 
     /// The gate let this call pass for what its path leads to now.
     pub fn pass(&self, call: &ToolUseId, path: &Path) {
-        let real = text::real_path(path);
+        let real = disk::real_path(path);
         self.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(call.clone(), real);
+    }
+
+    /// A person agreed that this call may change these texts, though it names others.
+    pub fn agree(&self, call: &ToolUseId, texts: Vec<String>) {
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).insert(call.clone(), texts);
+    }
+
+    fn agreed(&self, call: &ToolUseId) -> Vec<String> {
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).remove(call).unwrap_or_default()
     }
 
     /// The real path of a call that passed; an error when a link was changed since, so that what runs is not
@@ -72,7 +89,7 @@ impl Files {
     }
 
     fn real(&self, call: &ToolUseId, path: &Path, given: &str) -> Result<PathBuf, String> {
-        let real = text::real_path(path);
+        let real = disk::real_path(path);
         match self.passed.lock().unwrap_or_else(PoisonError::into_inner).remove(call) {
             Some(passed) if passed != real => Err(format!(
                 "{given} leads to another place than when the call was allowed; nothing was done."
@@ -88,7 +105,7 @@ impl Files {
         if self.may_see(&start, &start.real) {
             Ok(start)
         } else {
-            Err(text::Unreadable::Missing.sentence(given))
+            Err(disk::Unreadable::Missing.sentence(given))
         }
     }
 
@@ -172,7 +189,11 @@ pub fn read_only(files: &Arc<Files>) -> Vec<Arc<dyn Tool>> {
 
 /// The tools that change files.
 pub fn editing(files: &Arc<Files>) -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(edit::Edit::new(files.clone())), Arc::new(write::Write::new(files.clone()))]
+    vec![
+        Arc::new(edit::Edit::new(files.clone())),
+        Arc::new(write::Write::new(files.clone())),
+        Arc::new(notebook_edit::NotebookEdit::new(files.clone())),
+    ]
 }
 
 /// The to-do list; it is kept in the transcript.

@@ -23,7 +23,7 @@ impl<'a> Pair<'a> {
     /// What a tool works on, where the same tool on the same thing can be told: a path, a command, a pattern.
     pub(super) fn target(&self) -> Option<String> {
         let text = |key: &str| self.input.get(key).and_then(Value::as_str);
-        match text("file_path").or(text("command")).or(text("url")) {
+        match text("file_path").or(text("notebook_path")).or(text("command")).or(text("url")) {
             Some(target) => Some(target.to_owned()),
             None => text("pattern").map(|pattern| format!("{pattern}\n{}", text("path").unwrap_or_default())),
         }
@@ -40,7 +40,7 @@ impl<'a> Pair<'a> {
         let words = text("command").into_iter().flat_map(|command| {
             command.split(|character: char| character.is_whitespace() || "\"'`;|&()<>=".contains(character))
         });
-        text("file_path").into_iter().chain(words).collect()
+        text("file_path").or(text("notebook_path")).into_iter().chain(words).collect()
     }
 }
 

@@ -86,8 +86,17 @@ pub fn head_of(text: &str) -> String {
 
 /// The one thing that matters of a tool's input, for people: the command, the path, the pattern.
 pub fn input_summary(input: &Value) -> String {
-    const KEYS: [&str; 8] =
-        ["command", "file_path", "pattern", "path", "description", "to", "task_id", "bash_id"];
+    const KEYS: [&str; 9] = [
+        "command",
+        "file_path",
+        "notebook_path",
+        "pattern",
+        "path",
+        "description",
+        "to",
+        "task_id",
+        "bash_id",
+    ];
     KEYS.iter().find_map(|key| input.get(key).and_then(Value::as_str)).map(head_of).unwrap_or_default()
 }
 

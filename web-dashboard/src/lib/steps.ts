@@ -46,6 +46,7 @@ export type Show = "all" | "commands" | "errors" | "edits" | "words";
 const KEYS = [
   "command",
   "file_path",
+  "notebook_path",
   "pattern",
   "path",
   "description",

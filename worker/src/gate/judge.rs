@@ -14,7 +14,10 @@ use serde_json::Value;
 use swarm_protocol::{ToolUseId, permission::PermissionMode};
 
 use super::GateConfig;
-use crate::tools::Files;
+use crate::tools::{
+    Files,
+    edit::{self, Doubt},
+};
 
 /// How long a look at the disk may take; a healthy one takes microseconds, a slow network mount a second.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -69,6 +72,24 @@ impl Judge {
                 DEADLINE.as_secs()
             )),
         }
+    }
+
+    /// Whether an edit goes to a place that is only like the text it names. Where nobody would be asked the tool
+    /// itself refuses it. What cannot be looked at in time is no doubt: the tool asks for no less.
+    pub(super) async fn doubt(&self, question: &Question) -> Option<Doubt> {
+        let bypasses =
+            *self.mode.read().unwrap_or_else(PoisonError::into_inner) == PermissionMode::BypassPermissions;
+        if question.tool != "Edit" || self.config.is_unattended || bypasses {
+            return None;
+        }
+        let (files, input) = (Arc::clone(&self.files), question.input.clone());
+        let look = tokio::task::spawn_blocking(move || edit::doubt(&files, &input));
+        tokio::time::timeout(DEADLINE, look).await.ok()?.ok().flatten()
+    }
+
+    /// The edit of this call may change what stands in the file in place of what it names.
+    pub(super) fn agree(&self, question: &Question, doubt: Doubt) {
+        self.files.agree(&question.call, doubt.texts);
     }
 
     fn look(&self, question: &Question) -> PermissionAnswer {

@@ -12,15 +12,23 @@ pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
         return encoding.decode_without_bom_handling(&bytes[mark..]).0;
     }
+    match legacy_encoding(bytes) {
+        Some(encoding) => encoding.decode_without_bom_handling(bytes).0,
+        None => String::from_utf8_lossy(bytes),
+    }
+}
+
+/// A guess at the encoding of bytes that are not UTF-8; none for what is no text, and for UTF-8 that is broken
+/// in places.
+pub(crate) fn legacy_encoding(bytes: &[u8]) -> Option<&'static Encoding> {
     if looks_like_utf8(bytes) || looks_binary(bytes) {
-        return String::from_utf8_lossy(bytes);
+        return None;
     }
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     detector.feed(bytes, true);
     let guess = detector.guess(None, Utf8Detection::Deny);
     // A few bytes are too little for statistics, but European text hardly ever has its letters in pairs.
-    let encoding = if guess.is_single_byte() && all_pairs_of_gb2312(bytes) { GBK } else { guess };
-    encoding.decode_without_bom_handling(bytes).0
+    Some(if guess.is_single_byte() && all_pairs_of_gb2312(bytes) { GBK } else { guess })
 }
 
 /// Mostly UTF-8 with a few broken places, such as a character cut at an end.

@@ -9,7 +9,7 @@ use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Files, Start, blocking, parse, text};
+use super::{Files, Start, blocking, disk, parse};
 
 /// Files of one answer.
 const MAX_FILES: usize = 100;
@@ -90,14 +90,14 @@ impl Tool for Glob {
     }
 }
 
-/// A walk as git sees the tree: ignored files left out, hidden ones kept, links not followed.
+/// A walk as git sees the tree: ignored files left out, hidden ones kept, links not followed. Rules of ignore files hold
+/// inside of a repository only, and those of a directory above it do not.
 pub(super) fn walk(start: &Start, files: &Arc<Files>) -> WalkBuilder {
     let mut walk = WalkBuilder::new(&start.real);
     let (start, files) = (start.clone(), files.clone());
-    walk.hidden(false)
-        .require_git(false)
-        .follow_links(false)
-        .filter_entry(move |entry| entry.file_name() != ".git" && files.may_see(&start, entry.path()));
+    walk.hidden(false).require_git(true).follow_links(false).filter_entry(move |entry| {
+        entry.file_name() != ".git" && !disk::is_kernels(entry.path()) && files.may_see(&start, entry.path())
+    });
     walk
 }
 
@@ -145,7 +145,7 @@ fn glob(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<Tool
         }
     }
     // A directory that became a link while it was walked shows what is elsewhere.
-    found.retain(|(_, path)| path.parent().is_none_or(|parent| text::real_path(parent) == parent));
+    found.retain(|(_, path)| path.parent().is_none_or(|parent| disk::real_path(parent) == parent));
     if found.is_empty() {
         return Ok(ToolOutput::text(format!("No file matches `{}`.", input.pattern)));
     }

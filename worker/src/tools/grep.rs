@@ -1,25 +1,36 @@
 //! Grep: search file contents with the engine of ripgrep.
 
-use std::{fmt::Write as _, path::PathBuf, sync::Arc};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
-use ignore::types::TypesBuilder;
+use ignore::{
+    WalkBuilder, WalkState,
+    types::{Types, TypesBuilder},
+};
 use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Files, Start, blocking, glob, lenient_bool, lenient_number, parse, text};
+use super::{Files, Start, blocking, disk, glob, lenient_bool, lenient_number, parse, view};
 
+mod answer;
 mod sink;
 
-use sink::{Lines, Mode};
+use answer::Answer;
+use sink::{FileSink, Mode};
 
 /// Lines or files of one answer when no `head_limit` is given.
 const DEFAULT_HEAD: u64 = 250;
+/// The same when all are asked for: what is more is of no use to a model.
+const MAX_HEAD: u64 = 20_000;
 /// Memory of one multi-line search, which takes a file whole.
 const MAX_HEAP_BYTES: usize = 64 * 1024 * 1024;
 /// Lines around a match at most.
@@ -134,46 +145,25 @@ impl Tool for Grep {
     }
 }
 
-/// Where to look, in order: real paths.
-fn targets(
-    files: &Arc<Files>,
-    input: &Input,
-    start: &Start,
-    given: &str,
-    cancel: &CancellationToken,
-) -> Result<Vec<PathBuf>, String> {
-    let metadata = std::fs::symlink_metadata(&start.real).map_err(|_| format!("{given} does not exist."))?;
-    if !metadata.is_dir() {
-        text::open(&start.real).map_err(|problem| problem.sentence(given))?;
-        return Ok(vec![start.real.clone()]);
+/// Which files of a directory are searched.
+struct Filter {
+    wanted: Vec<GlobMatcher>,
+    unwanted: Vec<GlobMatcher>,
+    start: Start,
+    root: PathBuf,
+}
+
+impl Filter {
+    fn takes(&self, path: &Path) -> bool {
+        if self.wanted.is_empty() && self.unwanted.is_empty() {
+            return true;
+        }
+        let shown = self.start.shown(path);
+        let relative = path.strip_prefix(&self.start.real).unwrap_or(path);
+        let from_root = shown.strip_prefix(&self.root).unwrap_or(&shown);
+        let is = |glob: &GlobMatcher| glob.is_match(relative) || glob.is_match(from_root);
+        (self.wanted.is_empty() || self.wanted.iter().any(is)) && !self.unwanted.iter().any(is)
     }
-    let (wanted, unwanted) = name_filters(input.glob.as_deref())?;
-    let mut walk = glob::walk(start, files);
-    if let Some(kind) = &input.kind {
-        let mut types = TypesBuilder::new();
-        types.add_defaults();
-        types.select(kind);
-        walk.types(
-            types.build().map_err(|_| format!("`{kind}` is no file type that is known; use `glob`."))?,
-        );
-    }
-    let mut found: Vec<PathBuf> = walk
-        .build()
-        .take_while(|_| !cancel.is_cancelled())
-        .filter_map(Result::ok)
-        // Pipes, sockets and devices are never opened, links not followed.
-        .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
-        .map(ignore::DirEntry::into_path)
-        .filter(|path| {
-            let shown = start.shown(path);
-            let relative = path.strip_prefix(&start.real).unwrap_or(path);
-            let from_root = shown.strip_prefix(&files.root).unwrap_or(&shown);
-            let is = |glob: &GlobMatcher| glob.is_match(relative) || glob.is_match(from_root);
-            (wanted.is_empty() || wanted.iter().any(is)) && !unwanted.iter().any(is)
-        })
-        .collect();
-    found.sort();
-    Ok(found)
 }
 
 /// `*.{ts,tsx}`, several parted by spaces or commas outside braces; `!` excludes.
@@ -218,13 +208,64 @@ fn searcher(input: &Input, mode: Mode) -> Searcher {
         Mode::Files | Mode::Count => 0,
     };
     SearcherBuilder::new()
-        .line_number(true)
+        // They are counted only where they are shown.
+        .line_number(mode == Mode::Content && input.numbers)
         .multi_line(input.multiline)
         .before_context(context(input.before))
         .after_context(context(input.after))
         .binary_detection(binary)
         .heap_limit(Some(MAX_HEAP_BYTES))
         .build()
+}
+
+/// A search that is under way; each thread has its own searcher.
+struct Search<'a> {
+    files: &'a Files,
+    start: &'a Start,
+    input: &'a Input,
+    mode: Mode,
+    matcher: RegexMatcher,
+    cancel: &'a CancellationToken,
+    answer: Answer,
+}
+
+impl Search<'_> {
+    fn file(&self, searcher: &mut Searcher, path: &Path, mut file: File) {
+        if self.input.multiline && !self.input.text && is_binary(&mut file) {
+            return;
+        }
+        let name = || self.files.display(&self.start.shown(path)).to_string();
+        let mut sink =
+            FileSink::new(self.mode, self.input.numbers, self.answer.most(), &self.matcher, self.cancel);
+        if let Err(error) = searcher.search_file(&self.matcher, &file, &mut sink) {
+            self.answer.problem(path, format!("{}: {error}", name()));
+        }
+        self.answer.take(path, name, sink);
+    }
+
+    /// All files of a directory, on as many threads as there are cores.
+    fn directory(&self, walk: &WalkBuilder, filter: &Filter) {
+        walk.build_parallel().run(|| {
+            let mut searcher = searcher(self.input, self.mode);
+            let mut opener = disk::Opener::default();
+            Box::new(move |entry| {
+                if self.cancel.is_cancelled() {
+                    return WalkState::Quit;
+                }
+                // What vanishes during the walk is not there. Pipes, sockets and devices are never opened, links
+                // not followed.
+                if let Ok(entry) = entry
+                    && entry.file_type().is_some_and(|kind| kind.is_file())
+                    && filter.takes(entry.path())
+                    && !self.answer.is_past(entry.path())
+                    && let Some(file) = opener.open(entry.path())
+                {
+                    self.file(&mut searcher, entry.path(), file);
+                }
+                WalkState::Continue
+            })
+        });
+    }
 }
 
 fn grep(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<ToolOutput, String> {
@@ -237,69 +278,45 @@ fn grep(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<Tool
         }
     };
     let matcher = regex(input)?;
-    let mut searcher = searcher(input, mode);
-    let head = match input.head_limit {
+    let limit = match input.head_limit {
         None => DEFAULT_HEAD,
-        Some(0) => u64::MAX,
-        Some(limit) => limit,
+        Some(0) => MAX_HEAD,
+        Some(limit) => limit.min(MAX_HEAD),
     };
-    let mut lines = Lines::new(mode, input.numbers, input.offset.unwrap_or(0), head);
-    let mut problems = Vec::new();
     let given = input.path.as_deref().unwrap_or(".");
     let start = files.start(&context.tool_use_id, files.path(given), given)?;
-    let cancel = &context.cancel;
-    for path in targets(files, input, &start, given, cancel)? {
-        if cancel.is_cancelled() {
-            return Err("Cancelled.".to_owned());
+    let metadata = std::fs::symlink_metadata(&start.real).map_err(|_| format!("{given} does not exist."))?;
+    let answer = Answer::new(mode, input.offset.unwrap_or(0), limit);
+    let search = Search { files, start: &start, input, mode, matcher, cancel: &context.cancel, answer };
+    if metadata.is_dir() {
+        let (wanted, unwanted) = name_filters(input.glob.as_deref())?;
+        let filter = Filter { wanted, unwanted, start: start.clone(), root: files.root.clone() };
+        let mut walk = glob::walk(&start, files);
+        if let Some(kind) = &input.kind {
+            walk.types(types(kind)?);
         }
-        if lines.is_full() {
-            break;
-        }
-        let Ok((mut file, _)) = text::open(&path) else { continue };
-        if input.multiline && !input.text && is_binary(&mut file) {
-            continue;
-        }
-        let name = files.display(&start.shown(&path)).to_string();
-        let mut sink = lines.file(&name, &matcher, cancel);
-        if let Err(error) = searcher.search_file(&matcher, &file, &mut sink)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            problems.push(format!("{name}: {error}"));
-        }
-        sink.end(&path);
+        search.directory(&walk, &filter);
+    } else {
+        let (file, _) = disk::open(&start.real).map_err(|problem| problem.sentence(given))?;
+        search.file(&mut searcher(input, mode), &start.real, file);
     }
-    Ok(ToolOutput::text(render(lines, input, &problems)))
+    if context.cancel.is_cancelled() {
+        return Err("Cancelled.".to_owned());
+    }
+    Ok(ToolOutput::text(search.answer.finish(&input.pattern)))
 }
 
-fn is_binary(file: &mut std::fs::File) -> bool {
+fn types(kind: &str) -> Result<Types, String> {
+    let mut types = TypesBuilder::new();
+    types.add_defaults();
+    types.select(kind);
+    types.build().map_err(|_| format!("`{kind}` is no file type that is known; use `glob`."))
+}
+
+fn is_binary(file: &mut File) -> bool {
     use std::io::{Read as _, Seek as _};
-    let mut start = vec![0; text::SNIFF_BYTES];
-    let count = file.read(&mut start).unwrap_or(0);
-    let _at_start = file.rewind();
-    text::looks_binary(&start[..count])
-}
-
-fn render(lines: Lines, input: &Input, problems: &[String]) -> String {
-    let unit = match lines.mode() {
-        Mode::Content => "lines",
-        Mode::Files | Mode::Count => "files",
-    };
-    let (mut answer, shown, skipped, is_full) = lines.finish();
-    if shown == 0 {
-        answer = if skipped > 0 {
-            format!("There are only {skipped} {unit}; offset {skipped} is past them.")
-        } else {
-            format!("No match for `{}`.", input.pattern)
-        };
-    } else if is_full {
-        let next = skipped + shown;
-        let _ = write!(
-            answer,
-            "[{shown} {unit} shown; there are more: go on with offset {next}, or narrow the search]"
-        );
-    }
-    for problem in problems.iter().take(5) {
-        let _ = write!(answer, "\n[{problem}]");
-    }
-    answer
+    let mut start = Vec::with_capacity(view::SNIFF_BYTES);
+    let read = file.take(view::SNIFF_BYTES as u64).read_to_end(&mut start);
+    // What cannot be read from its beginning again is not searched.
+    read.is_err() || file.rewind().is_err() || view::looks_binary(&start)
 }

@@ -2,7 +2,8 @@
 //! path and its use leads nowhere else.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
+    fs::File,
     io,
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Component, Path, PathBuf},
@@ -14,10 +15,28 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
+/// A directory that is held open.
+#[derive(Debug)]
+pub(super) struct Directory(OwnedFd);
+
+impl Directory {
+    /// By its real path: an error where a link stands in it.
+    pub(super) fn open(real: &Path) -> io::Result<Self> {
+        open_directory(real, false).map(Self)
+    }
+
+    /// Opens a file in it by name, never waiting for anything and following no link.
+    pub(super) fn open_for_reading(&self, name: &OsStr) -> io::Result<File> {
+        let flags =
+            OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
+        Ok(File::from(openat(&self.0, name, flags, Mode::empty())?))
+    }
+}
+
 /// Where a file is, or will be.
 #[derive(Debug)]
 pub(super) struct Place {
-    directory: OwnedFd,
+    directory: Directory,
     name: OsString,
 }
 
@@ -36,12 +55,17 @@ impl Place {
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         };
-        Ok(Self { directory: open_directory(parent, makes)?, name: name.to_owned() })
+        Ok(Self { directory: Directory(open_directory(parent, makes)?), name: name.to_owned() })
+    }
+
+    /// Opens the file, as [`Directory::open_for_reading`] does.
+    pub(super) fn open_for_reading(&self) -> io::Result<File> {
+        self.directory.open_for_reading(&self.name)
     }
 
     /// A path of the directory, good while this lives.
     pub(super) fn directory(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}", self.directory.0.as_raw_fd()))
     }
 
     /// A path of the file, good while this lives. Its last part may be a link.

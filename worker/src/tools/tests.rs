@@ -11,6 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
+mod notebooks;
+mod reading;
+mod rows;
+mod search;
+
 /// A directory with the file tools over it.
 struct Place {
     dir: tempfile::TempDir,
@@ -24,6 +29,13 @@ impl Place {
         let visible: Visible = Arc::new(|path| !path.ends_with("hidden.txt"));
         let files = Arc::new(Files::new(root.clone(), root, visible));
         Self { dir, files }
+    }
+
+    /// The tools over a directory of it.
+    fn within(self, name: &str) -> Self {
+        let root = self.path(name);
+        let files = Arc::new(Files::new(root.clone(), root, self.files.visible.clone()));
+        Self { dir: self.dir, files }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -69,101 +81,24 @@ fn says(output: &ToolOutput, is_error: bool, words: &str) {
 }
 
 #[tokio::test]
-async fn edits_keep_the_bytes_nobody_named() {
-    // E01, E02, E04, E05, E23: content, old, new, replace all, expected.
-    type Case = (&'static [u8], &'static str, &'static str, bool, &'static [u8]);
-    let cases: &[Case] = &[
-        (b"a\r\nb\r\nc\r\n", "a\nb", "x\ny", false, b"x\r\ny\r\nc\r\n"),
-        (b"a\r\nb\r\na\r\nb\r\n", "a\nb", "x\ny", true, b"x\r\ny\r\nx\r\ny\r\n"),
-        (b"\xef\xbb\xbfa\r\nb\r\n", "a", "x", false, b"\xef\xbb\xbfx\r\nb\r\n"),
-        (b"\xef\xbb\xbfa\r\nb\r\n", "b\n", "", false, b"\xef\xbb\xbfa\r\n"),
-        (b"a\r\nb\nc\n", "c", "d\ne", false, b"a\r\nb\nd\ne\n"),
-        (b"a\r\nb\nc\n", "a\nb", "x\ny", false, b"x\r\ny\nc\n"),
-        (b"say \"hi\"\n", "\"hi\"", "\"ho\"", false, b"say \"ho\"\n"),
-        (b"all:\n\tgcc x\n", "\tgcc x", "\tgcc -O2 x", false, b"all:\n\tgcc -O2 x\n"),
-        (b"no end", "end", "tail", false, b"no tail"),
-        (b"a\n", "a\r\n", "b\r\n", false, b"b\n"),
-        (
-            "\u{ff08}\u{4f60}\u{ff09}\n".as_bytes(),
-            "\u{4f60}",
-            "\u{597d}",
-            false,
-            "\u{ff08}\u{597d}\u{ff09}\n".as_bytes(),
-        ),
-    ];
-    for (content, old, new, all, expected) in cases {
-        let place = Place::new();
-        let path = place.put("f", content);
-        place.read("f").await;
-        let output = place.edit("f", old, new, *all).await;
-        let got = fs::read(&path).unwrap();
-        assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(expected), "{}", said(&output));
-    }
-}
-
-#[tokio::test]
 async fn an_edit_that_does_not_fit_says_where_to_look() {
     let place = Place::new();
-    place.put("f", "one\ntwo two\n\u{201c}three\u{201d}\n    four\ncalculate(total, rate)\n");
+    place.put("f", "one\ntwo two\n\n    four\ncompute(total, rate)\n");
     says(&place.edit("f", "one", "1", false).await, true, "has not been read yet");
     place.read("f").await;
     let check = async |old: &str, words: &str| says(&place.edit("f", old, "x", false).await, true, words);
     check("two", "stands 2 times in f, at lines 2, 2").await;
-    check("\"three\"", "Line 3 and what follows differ from it only in white space or quotes").await;
-    check("\"three\"", "the file has U+201C where old_string has U+0022").await;
-    check("\tfour", "Line 4").await;
-    check("calculate(total, rates)", "The most similar line is 5").await;
+    check("compute(total, sum)", "The most similar line is 5").await;
     check("zebra", "Nothing like it").await;
     check("", "old_string is empty").await;
     check("x", "equal").await;
     says(&place.edit("none", "a", "b", false).await, true, "does not exist");
     says(&place.edit("hidden.txt", "a", "b", false).await, true, "does not exist");
-    place.put("latin", b"caf\xe9\n");
-    says(&place.read("latin").await, false, "not UTF-8");
-    says(&place.edit("latin", "caf", "x", false).await, true, "not UTF-8");
     let output = place.edit("f", "one", "1", false).await;
     assert_eq!(
         output.effect,
         ToolEffect::Edited { path: place.path("f").display().to_string(), added: 1, removed: 1 }
     );
-}
-
-#[tokio::test]
-async fn only_contents_tell_that_a_file_changed() {
-    // E10: touched, not changed.
-    let place = Place::new();
-    let path = place.put("f", "1\n2\n3\n4\n5\n6\n7\n8\n9\nten\n");
-    place.read("f").await;
-    let later = SystemTime::now() + Duration::from_secs(60);
-    fs::File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
-    says(&place.edit("f", "ten", "10", false).await, false, "was edited");
-    // E11: changed elsewhere is applied and said; changed there is refused with the difference.
-    place.put("f", "one\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
-    let output = place.edit("f", "10", "TEN", false).await;
-    says(&output, false, "in another place:\n@@ line 1 @@\n-1\n+one");
-    place.put("f", "one\n2\n3\n4\n5\n6\n7\n8\nnine\nTEN\n");
-    says(&place.edit("f", "TEN", "x", false).await, true, "-9\n+nine");
-    assert!(fs::read_to_string(&path).unwrap().contains("TEN"));
-    says(&place.call("Write", json!({"file_path": "f", "content": "x"})).await, true, "was changed on disk");
-}
-
-#[tokio::test]
-async fn links_and_modes_survive() {
-    let place = Place::new();
-    // E13
-    let target = place.put("real", "a\n");
-    fs::set_permissions(&target, fs::Permissions::from_mode(0o755)).unwrap();
-    symlink(&target, place.path("link")).unwrap();
-    place.read("link").await;
-    says(&place.edit("link", "a", "b", false).await, false, "was edited");
-    assert!(place.path("link").symlink_metadata().unwrap().is_symlink());
-    assert_eq!(fs::read_to_string(&target).unwrap(), "b\n");
-    assert_eq!(fs::metadata(&target).unwrap().mode() & 0o7777, 0o755);
-    // E14
-    fs::hard_link(&target, place.path("twin")).unwrap();
-    place.edit("real", "b", "c", false).await;
-    assert_eq!(fs::read_to_string(place.path("twin")).unwrap(), "c\n");
-    assert_eq!(fs::metadata(&target).unwrap().nlink(), 2);
 }
 
 #[tokio::test]
@@ -195,35 +130,20 @@ async fn read_pages_and_refuses_politely() {
     says(&place.call("Read", json!({"file_path": "f", "offset": 9})).await, true, "has 4 lines");
     place.put("empty", "");
     says(&place.read("empty").await, false, "empty");
-    // E16
-    place.put("long", "x".repeat(200_000));
-    let output = place.read("long").await;
-    says(&output, false, "line 1 has 200000 characters");
-    assert!(said(&output).len() < 5_000);
     place.put("many", "y\n".repeat(5_000));
     says(&place.read("many").await, false, "[lines 1 to 2000 of 5000; go on with offset 2001]");
-    // E22
-    nix::unistd::mkfifo(&place.path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let check = async |name: &str, words: &str| {
-        let read = tokio::time::timeout(Duration::from_secs(5), place.read(name)).await.unwrap();
-        says(&read, true, words);
-    };
-    check("pipe", "is a named pipe").await;
-    check("/dev/zero", "is a device").await;
-    check("/proc/kmsg", "of the kernel").await;
-    check(".", "is a directory").await;
+    let check = async |name: &str, words: &str| says(&place.read(name).await, true, words);
     check("hidden.txt", "does not exist").await;
     check("F.md", "There is f").await;
     place.put("bin", b"\x7fELF\0\0");
     check("bin", "binary").await;
-    place.put("p.png", b"\x89PNG\r\n\x1a\n\0\0");
-    assert!(matches!(place.read("p.png").await.content[0], ResultBlock::Image { .. }));
     says(&place.call("Read", json!({"path": "f"})).await, true, "missing field `file_path`");
 }
 
 #[tokio::test]
 async fn glob_gives_the_newest_first() {
     let place = Place::new();
+    fs::create_dir(place.path(".git")).unwrap();
     place.put(".gitignore", "target/\n");
     for (name, age) in
         [("old.rs", 100), ("src/new.rs", 1), ("src/deep/mid.rs", 50), ("target/x.rs", 0), ("a.py", 5)]
@@ -282,27 +202,6 @@ async fn grep_finds_within_bounds() {
     says(&grep(json!({"pattern": "("})).await, true, "not a regular expression");
     says(&grep(json!({"pattern": "x", "path": "none"})).await, true, "does not exist");
     says(&grep(json!({"pattern": "one", "path": "hidden.txt"})).await, true, "does not exist");
-    // E17
-    place.put("min.js", format!("{}NEEDLE{}", "x".repeat(50_000), "y".repeat(50_000)));
-    let output = grep(json!({"pattern": "NEEDLE", "output_mode": "content"})).await;
-    says(&output, false, "xxNEEDLEyy");
-    assert!(said(&output).len() < 600);
-    // E19, E20, E22
-    place.put("p.png", b"\x89PNG\0\0 LOGO\n LOGO\n");
-    says(&grep(json!({"pattern": "LOGO\\n", "multiline": true})).await, false, "No match");
-    let mut log = b"LATE early\n".to_vec();
-    log.extend(b"filler line\n".repeat(200_000));
-    log.extend(b"\0\nLATE again\n");
-    place.put("big.log", log);
-    says(&grep(json!({"pattern": "LATE", "output_mode": "content"})).await, false, "binary after byte");
-    says(
-        &grep(json!({"pattern": "again", "output_mode": "content", "text": true})).await,
-        false,
-        "LATE again",
-    );
-    nix::unistd::mkfifo(&place.path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let search = tokio::time::timeout(Duration::from_secs(5), grep(json!({"pattern": "x", "path": "pipe"})));
-    says(&search.await.unwrap(), true, "named pipe");
 }
 
 #[tokio::test]
@@ -350,19 +249,19 @@ fn a_link_that_came_after_the_check_is_followed_by_neither_reading_nor_writing()
     let place = Place::new();
     let secret = place.put("outside/f", "secret\n");
     place.put("real/f", "open\n");
-    let real = text::real_path(&place.path("real/f"));
+    let real = disk::real_path(&place.path("real/f"));
     fs::rename(place.path("real"), place.path("moved")).unwrap();
     symlink("outside", place.path("real")).unwrap();
-    assert!(text::read_whole(&real).is_err());
-    assert!(text::write_whole(&real, b"x").is_err());
-    assert!(text::write_whole(&place.path("real/new/f"), b"x").is_err());
+    assert!(disk::read_whole(&real).is_err());
+    assert!(disk::write_whole(&real, b"x").is_err());
+    assert!(disk::write_whole(&place.path("real/new/f"), b"x").is_err());
     fs::remove_file(place.path("real")).unwrap();
     fs::rename(place.path("moved"), place.path("real")).unwrap();
-    assert_eq!(text::read_whole(&real).unwrap(), b"open\n");
+    assert_eq!(disk::read_whole(&real).unwrap(), b"open\n");
     fs::remove_file(&real).unwrap();
     symlink(&secret, &real).unwrap();
-    assert!(text::read_whole(&real).is_err());
-    assert!(text::write_whole(&real, b"x").is_err());
+    assert!(disk::read_whole(&real).is_err());
+    assert!(disk::write_whole(&real, b"x").is_err());
     assert_eq!(fs::read_to_string(&secret).unwrap(), "secret\n");
     assert!(!place.path("outside/new").exists());
 }

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use swarm_protocol::{ToolUseId, record::ToolEffect};
 
 use super::{
-    Files, blocking, parse,
-    text::{self, TextView, Unreadable},
+    Files, blocking, diff,
+    disk::{self, Unreadable},
+    parse,
+    view::{self, TextView},
 };
 
 /// The tool.
@@ -85,7 +87,7 @@ fn write(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, S
     if !(files.visible)(&path) {
         return Err(format!("{given} may not be written: a deny rule hides it."));
     }
-    let former = match text::read_whole(&path) {
+    let former = match disk::read_whole(&path) {
         Ok(bytes) => Some(bytes),
         Err(Unreadable::Missing) => None,
         Err(problem) => return Err(problem.sentence(given)),
@@ -99,22 +101,21 @@ fn write(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, S
             check_read(files, &path, given, bytes)?;
             let view = TextView::new(bytes);
             if let Some(view) = &view {
+                content = view.replaced(&input.content).map_err(|problem| {
+                    format!("{given} is left as it is: {problem}. Write it otherwise, or convert the file with iconv first.")
+                })?;
                 if view.is_crlf() && !input.content.contains('\r') {
-                    content = text::crlf_line_ends(&input.content).into_bytes();
                     note = " Its line ends stay \\r\\n.";
-                }
-                if view.has_bom() && !content.starts_with(b"\xef\xbb\xbf") {
-                    content.splice(0..0, *b"\xef\xbb\xbf");
                 }
             }
             view.map(|view| view.text().to_owned())
         }
     };
-    text::write_whole(&path, &content).map_err(failed)?;
+    disk::write_whole(&path, &content).map_err(failed)?;
     let seen = files.memory.note(&path, &content);
     files.touch(&path);
-    let now = text::plain_line_ends(&input.content);
-    let (added, removed) = text::line_counts(before.as_deref().unwrap_or_default(), &now);
+    let now = view::plain_line_ends(&input.content);
+    let (added, removed) = diff::line_counts(before.as_deref().unwrap_or_default(), &now);
     let lines = now.lines().count();
     let done = if former.is_some() { "overwritten" } else { "made" };
     let effect = ToolEffect::Edited { path: path.to_string_lossy().into_owned(), added, removed };
@@ -132,7 +133,7 @@ fn check_read(files: &Files, path: &std::path::Path, given: &str, bytes: &[u8]) 
         Some(seen) => {
             let before = seen.bytes.as_deref().and_then(TextView::new);
             let diff = match (before, TextView::new(bytes)) {
-                (Some(before), Some(now)) => text::short_diff(before.text(), now.text(), 20),
+                (Some(before), Some(now)) => diff::short_diff(before.text(), now.text(), 20),
                 _ => String::new(),
             };
             Err(format!(

@@ -29,7 +29,7 @@ pub(super) fn hint(text: &str, old: &str) -> String {
         if n_same == wanted.len() {
             let _ = write!(
                 hint,
-                " Line {} and what follows differ from it only in white space or quotes",
+                " Line {} and what follows differ from it only in white space, quotes or punctuation",
                 at + 1
             );
         } else {
