@@ -17,6 +17,7 @@ mod crashes;
 mod deferral;
 mod delivery;
 mod exits;
+mod files;
 mod loops;
 mod outcomes;
 mod pacing;

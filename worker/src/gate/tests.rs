@@ -14,7 +14,7 @@ use crate::{
     link::Outbox,
     sandbox::{SandboxPolicy, SystemPaths},
     shell::{Environment, ShellConfig},
-    tools::write::Write,
+    tools::{Files, edit::Edit, read::Read, write::Write},
 };
 
 struct Rig {
@@ -59,6 +59,10 @@ impl Rig {
     }
 
     fn with_paths(paths: Arc<dyn PathResolver>) -> Self {
+        Self::made(paths, PermissionMode::AcceptEdits, false)
+    }
+
+    fn made(paths: Arc<dyn PathResolver>, mode: PermissionMode, is_unattended: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let worktree = root.join("w");
@@ -78,7 +82,7 @@ impl Rig {
             worker_id: "agent-a1b".parse().unwrap(),
             run: RunNumber(1),
             rules: RuleSet::default(),
-            mode: PermissionMode::AcceptEdits,
+            mode,
             isolation: Isolation::Worktree,
             sandbox: SandboxState {
                 enforces: true,
@@ -86,7 +90,7 @@ impl Rig {
                 is_read_only: false,
                 hides_denied: false,
             },
-            is_unattended: false,
+            is_unattended,
             home: root,
             writable: Vec::new(),
             readable: Vec::new(),
@@ -97,20 +101,43 @@ impl Rig {
         Self { dir, gate: Arc::new(gate), files, link, clock, cancel: CancellationToken::new() }
     }
 
-    /// Starts a call that asks; answers once the request is recorded.
-    async fn ask(&self) -> (tokio::task::JoinHandle<GateAnswer>, PermissionRequestId) {
-        let gate = self.gate.clone();
-        let tool = Write::new(self.files.clone());
-        let input = json!({"file_path": self.dir.path().join("outside"), "content": ""});
-        let context = ToolContext {
+    fn context(&self) -> ToolContext {
+        ToolContext {
             tool_use_id: "t1".parse().unwrap(),
             cancel: self.cancel.clone(),
             observer: Arc::new(NoObserver),
-        };
-        let task = tokio::spawn(async move { gate.check(&tool, &input, &context).await });
+        }
+    }
+
+    /// Starts a call that asks; answers once the request is recorded.
+    async fn ask(&self) -> (tokio::task::JoinHandle<GateAnswer>, PermissionRequestId) {
+        let input = json!({"file_path": self.dir.path().join("outside"), "content": ""});
+        self.asks(Arc::new(Write::new(self.files.clone())), input).await
+    }
+
+    async fn asks(
+        &self,
+        tool: Arc<dyn Tool>,
+        input: Value,
+    ) -> (tokio::task::JoinHandle<GateAnswer>, PermissionRequestId) {
+        let (gate, context) = (self.gate.clone(), self.context());
+        let task = tokio::spawn(async move { gate.check(tool.as_ref(), &input, &context).await });
         loop {
             if let Some((id, _)) = self.gate.recorder.facts().open_requests.first() {
                 return (task, id.clone());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The request, once it is in the transcript.
+    async fn recorded_request(&self) -> Value {
+        loop {
+            let transcript = std::fs::read_to_string(self.dir.path().join("t.jsonl")).unwrap();
+            // The last line may not be whole yet.
+            let mut records = transcript.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            if let Some(request) = records.find_map(|record| record["body"].get("request").cloned()) {
+                return request;
             }
             tokio::task::yield_now().await;
         }
@@ -222,4 +249,57 @@ async fn r10_a_file_system_that_does_not_answer_holds_neither_the_agent_nor_the_
     let GateAnswer::Deny { text, stop: false } = call.await.unwrap() else { panic!("it was let pass") };
     assert!(text.contains("the file system did not answer within 10 s"), "{text}");
     drop(mount);
+}
+
+/// A file that was read, and an edit of it that names something nearly like it.
+async fn nearly(rig: &Rig) -> (PathBuf, Arc<dyn Tool>, Value) {
+    let path = rig.files.root.join("f.rs");
+    std::fs::write(&path, "let total = compute(price, amount);\n").unwrap();
+    Read::new(rig.files.clone()).call(json!({"file_path": "f.rs"}), rig.context()).await;
+    let input =
+        json!({"file_path": "f.rs", "old_string": "let total = compute(prices, amount);", "new_string": "x"});
+    (path, Arc::new(Edit::new(rig.files.clone())), input)
+}
+
+#[tokio::test]
+async fn an_edit_of_what_is_only_alike_asks_with_both_texts_whatever_the_mode_allows() {
+    for mode in [PermissionMode::AcceptEdits, PermissionMode::Default] {
+        for (decision, expected) in
+            [(Decision::Deny, "let total = compute(price, amount);\n"), (Decision::Allow, "x\n")]
+        {
+            let rig = Rig::made(Arc::new(DiskPaths), mode, false);
+            let (path, tool, input) = nearly(&rig).await;
+            let (task, id) = rig.asks(tool.clone(), input.clone()).await;
+            let request = rig.recorded_request().await;
+            let why = "what stands in line 1 (98 % alike) is like it and would be replaced";
+            assert!(request["why"].as_str().is_some_and(|text| text.contains(why)), "{request:#}");
+            assert_eq!(request["input"]["old_string"], input["old_string"]);
+            assert_eq!(request["input"]["stands_in_the_file"], "let total = compute(price, amount);");
+            assert_eq!(request["proposed_rule"], Value::Null);
+            // No rule can say which text was meant.
+            rig.gate.add_rule(rule(RuleBehavior::Allow, "Edit")).unwrap();
+            rig.gate.set_mode(PermissionMode::BypassPermissions);
+            rig.gate.decided(rig.decision(id, decision));
+            let answer = task.await.unwrap();
+            assert_eq!(answer == GateAnswer::Allow, decision == Decision::Allow);
+            if answer == GateAnswer::Allow {
+                tool.call(input, rig.context()).await;
+            }
+            assert_eq!(std::fs::read_to_string(path).unwrap(), expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_nobody_is_asked_an_edit_of_what_is_only_alike_is_an_error() {
+    for (mode, is_unattended) in
+        [(PermissionMode::AcceptEdits, true), (PermissionMode::BypassPermissions, false)]
+    {
+        let rig = Rig::made(Arc::new(DiskPaths), mode, is_unattended);
+        let (path, tool, input) = nearly(&rig).await;
+        assert_eq!(rig.gate.check(tool.as_ref(), &input, &rig.context()).await, GateAnswer::Allow);
+        assert!(tool.call(input, rig.context()).await.is_error);
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "let total = compute(price, amount);\n");
+        assert!(rig.gate.recorder.facts().open_requests.is_empty());
+    }
 }
