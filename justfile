@@ -39,6 +39,10 @@ bench:
 bench-transcripts:
     cargo run --release -p agent-host --example bench_transcript_load
 
+# Grep beside rg, and what a call of a file tool costs
+bench-tools:
+    cargo run --release -p worker --example bench_tools
+
 # search for bytes that break a parser
 fuzz minutes="3":
     tests/fuzz/run.sh {{ minutes }}

@@ -135,7 +135,7 @@ async fn e20_e22_logs_with_a_nul_and_named_pipes_hold_no_worker_up() {
     .await;
     let results = told.results();
     says(&results[1], false, "plain.txt\n\n[big.log: binary after byte 2000000");
-    says(&results[2], false, "big.log:285717:zebra");
+    says(&results[2], false, "big.log:285716:zebra");
     says(&results[3], true, "is a named pipe");
     says(&results[4], true, "is a named pipe");
 }
