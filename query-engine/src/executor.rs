@@ -297,7 +297,7 @@ impl Executor {
             // What ended well in spite of an interrupt has happened, and the model should know.
             (Done::Output(output), Some(INTERRUPTED)) if !output.is_error => output,
             (Done::Output(output), Some(reason)) => {
-                ToolOutput { effect: output.effect, ..ToolOutput::error(reason) }
+                ToolOutput { effect: output.effect, spent: output.spent, ..ToolOutput::error(reason) }
             }
         };
         self.finish(index, output);

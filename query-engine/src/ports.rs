@@ -15,5 +15,5 @@ pub use self::{
         BlockKind, Breakpoint, ClosedBlock, Delta, Model, ModelError, ModelErrorKind, ModelInfo,
         ModelRequest, ModelStream, Offer, Prefix, StreamEvent, ToolSpec,
     },
-    tools::{Gate, GateAnswer, Repeats, Subject, Tool, ToolContext, ToolOutput},
+    tools::{Gate, GateAnswer, Repeats, Spent, Subject, Tool, ToolContext, ToolOutput},
 };

@@ -18,6 +18,7 @@ mod deferral;
 mod delivery;
 mod exits;
 mod files;
+mod inner;
 mod loops;
 mod outcomes;
 mod pacing;

@@ -29,6 +29,7 @@ use crate::{
     checkpoint::{self, Checkpoint},
     clock::RunClock,
     grants::LeasedGrants,
+    inner::Minds,
     link::{Link, LinkConfig, LinkState, Outbox},
     record::Recorder,
     sandbox::SandboxReport,
@@ -46,6 +47,8 @@ mod parts;
 mod prefix;
 mod setup;
 mod surroundings;
+
+pub(crate) use surroundings::keep_text;
 
 use ending::{goodbye, watch_for_the_end};
 use mailbox::harness;
@@ -277,6 +280,18 @@ impl Agent {
                 .ok()
                 .map(|model| self.paced(endpoint, model))
         };
+        let used = self.recorder.facts().this_run;
+        let minds = Minds {
+            model: model.clone(),
+            budget: launch.limits.budget,
+            // The state counts all runs, this one as far as it came with an earlier process included.
+            earlier_tokens: state.usage.total().saturating_sub(used.usage.total()),
+            earlier_usd: (state.cost.known_usd - used.cost.known_usd).max(0.0),
+            context_window: launch.spec.model.context_window,
+        };
+        if parts.minds.set(minds).is_err() {
+            tracing::error!("inner agents were told of their model twice");
+        }
         let prefix =
             self.prefix(parts).map_err(|error| ExitReason::StorageError { message: format!("{error:#}") })?;
         let mut config = EngineConfig::new(prefix);

@@ -15,7 +15,7 @@ use std::{
 
 use agent_host::{DiskPaths, PathResolver, PermissionAnswer, RuleSet, SandboxState};
 use async_trait::async_trait;
-use query_engine::ports::{Durability, Gate, GateAnswer, Observer, Repeats, Tool, ToolContext};
+use query_engine::ports::{Durability, Gate, GateAnswer, Observer, Repeats, Subject, Tool, ToolContext};
 use serde_json::Value;
 use swarm_protocol::{
     PermissionRequestId, RunNumber, ToolUseId, WaitingFor, WorkerId,
@@ -166,6 +166,34 @@ impl WorkerGate {
             subjects: tool.subjects(input),
             needs_nothing: tool.is_read_only(input) || tool.is_own_state(),
             cwd: self.shell.cwd(),
+        }
+    }
+
+    /// What rules and mode say to a call of an inner agent, whose tools work on `files`. Nobody is asked: what would
+    /// ask is refused.
+    pub async fn check_inner(
+        &self,
+        tool: &dyn Tool,
+        input: &Value,
+        context: &ToolContext,
+        files: &Files,
+    ) -> GateAnswer {
+        let question = self.question(tool, input, &context.tool_use_id);
+        for subject in &question.subjects {
+            if let Subject::Read(path) | Subject::Write(path) = subject {
+                files.pass(&question.call, path);
+            }
+        }
+        match self.judge.answer(&question).await {
+            Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
+            Ok(answer) => match answer.behavior {
+                RuleBehavior::Allow => GateAnswer::Allow,
+                RuleBehavior::Deny => by_rules(&answer),
+                RuleBehavior::Ask => refused(format!(
+                    "This call asks a person, which an inner agent cannot: {}. {SEEK}",
+                    answer.by.because()
+                )),
+            },
         }
     }
 

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod facts;
 pub mod gate;
 pub mod grants;
+pub mod inner;
 pub mod keeper;
 pub mod link;
 pub mod originals;

@@ -62,6 +62,11 @@ impl Recorder {
         }
     }
 
+    /// The run whose records these are.
+    pub fn run(&self) -> RunNumber {
+        self.run
+    }
+
     /// Appends a batch and hands it to the link.
     ///
     /// # Errors

@@ -67,6 +67,12 @@ impl Files {
         }
     }
 
+    /// The same ground for an inner agent: what it reads, the worker has not read.
+    pub fn copy_for_inner(&self) -> Self {
+        let copy = Self::new(self.root.clone(), self.home.clone(), self.visible.clone());
+        Self { memory: self.memory.copy(), ..copy }
+    }
+
     /// The gate let this call pass for what its path leads to now.
     pub fn pass(&self, call: &ToolUseId, path: &Path) {
         let real = disk::real_path(path);

@@ -299,6 +299,12 @@ impl Engine {
         }
         let Some((id, name, finished)) = turn.executor.finished(index) else { return Ok(()) };
         let durability = if finished.had_effect { Durability::Now } else { Durability::Soon };
+        records.extend(finished.output.spent.iter().map(|spent| RecordBody::HelperCall {
+            purpose: spent.purpose.clone(),
+            model: spent.model.clone(),
+            usage: spent.usage,
+            cost: spent.cost,
+        }));
         records.push(RecordBody::ToolFinished(ToolFinished {
             tool_use_id: id.clone(),
             name: name.to_owned(),

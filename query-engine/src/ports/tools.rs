@@ -5,8 +5,9 @@ use std::{path::PathBuf, sync::Arc};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use swarm_protocol::{
-    ResultBlock, ToolUseId,
+    ResultBlock, ToolUseId, Usage,
     record::{FileSeen, ToolEffect, input_summary},
+    usage::Cost,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,19 @@ pub struct ToolContext {
     pub observer: Arc<dyn Observer>,
 }
 
+/// What models used on behalf of a call, an inner agent's say. It counts as the agent's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spent {
+    /// What for: `inner agent Explore`.
+    pub purpose: String,
+    /// `provider/name`.
+    pub model: String,
+    /// Tokens.
+    pub usage: Usage,
+    /// What they cost.
+    pub cost: Cost,
+}
+
 /// What a call answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolOutput {
@@ -34,6 +48,8 @@ pub struct ToolOutput {
     pub effect: ToolEffect,
     /// The file whose content the model knows by it.
     pub seen: Option<Box<FileSeen>>,
+    /// What it used of models.
+    pub spent: Vec<Spent>,
     /// Whether the failure cancels its siblings (a failed command; spec 4.4).
     pub cancels_siblings: bool,
     /// Whether the agent must end (`deny and stop`).
@@ -48,6 +64,7 @@ impl ToolOutput {
             is_error: false,
             effect: ToolEffect::None,
             seen: None,
+            spent: Vec::new(),
             cancels_siblings: false,
             stop: false,
         }

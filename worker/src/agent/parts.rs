@@ -3,7 +3,7 @@
 use std::{
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -28,6 +28,7 @@ use crate::{
     clock::RunClock,
     gate::{GateConfig, WorkerGate},
     grants::Leases,
+    inner::{Minds, Subagent},
     link::Link,
     originals::Originals,
     record::Recorder,
@@ -52,12 +53,20 @@ pub(crate) struct Parts {
     pub(crate) leases: Arc<Leases>,
     pub(crate) policy: SandboxPolicy,
     pub(crate) environment: Environment,
+    /// What inner agents think with.
+    pub(crate) minds: Arc<OnceLock<Minds>>,
     hidden: Arc<Hidden>,
 }
 
 /// Whether this agent changes files.
 pub(crate) fn may_change(launch: &WorkerLaunch) -> bool {
     launch.spec.isolation != Isolation::None && !matches!(launch.spec.agent_type.as_str(), "Explore" | "Plan")
+}
+
+/// Whether this agent may let inner agents work for it. One that is read-only itself is as good as they are; and of a
+/// budget that a session shares, one grant is held at a time (see [`crate::grants`]).
+fn may_start_inner(launch: &WorkerLaunch) -> bool {
+    !matches!(launch.spec.agent_type.as_str(), "Explore" | "Plan") && !launch.needs_grants
 }
 
 impl Parts {
@@ -138,6 +147,17 @@ impl Parts {
         tools.extend(commands.tools());
         tools.push(tools::todo(recorder.clone()));
         tools.extend(tools::tasks::tools(recorder.clone()));
+        let minds: Arc<OnceLock<Minds>> = Arc::default();
+        if may_start_inner(launch) {
+            let inner = Subagent::new(
+                files.clone(),
+                gate.clone(),
+                recorder.clone(),
+                launch.results_dir.clone(),
+                minds.clone(),
+            );
+            tools.push(Arc::new(inner));
+        }
         tools.push(Arc::new(tools::retrieve::Retrieve::new(originals)));
         tools.retain(|tool| !rules.removes_tool(tool.name()));
         let tools = deferral::with_search(tools);
@@ -153,6 +173,7 @@ impl Parts {
             leases: Leases::start(recorder.clone()),
             policy,
             environment,
+            minds,
             hidden,
         })
     }

@@ -135,31 +135,7 @@ impl Surroundings for WorkerSurroundings {
     }
 
     async fn keep_result(&self, tool_use_id: &ToolUseId, text: &str) -> Result<String, StorageError> {
-        // Ids are the provider's: they name no path.
-        let name: String = tool_use_id
-            .as_str()
-            .chars()
-            .take(100)
-            .map(
-                |character| {
-                    if character.is_ascii_alphanumeric() || character == '_' { character } else { '-' }
-                },
-            )
-            .collect();
-        let directory = self.results_dir.clone();
-        let path = directory.join(format!("{name}.txt"));
-        let (text, target) = (text.to_owned(), path.clone());
-        let write = move || {
-            DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&target)?;
-            file.write_all(text.as_bytes())
-        };
-        match tokio::task::spawn_blocking(write).await {
-            Ok(Ok(())) => Ok(path.display().to_string()),
-            Ok(Err(error)) => Err(StorageError { message: format!("{}: {error}", path.display()) }),
-            Err(error) => Err(StorageError { message: error.to_string() }),
-        }
+        keep_text(&self.results_dir, tool_use_id, text).await
     }
 
     /// The transcript has them in any case: what is kept beside it is the quick way back.
@@ -187,6 +163,35 @@ impl Surroundings for WorkerSurroundings {
             )));
         }
         blocks
+    }
+}
+
+/// Keeps the text of a call's result in a directory; answers with its path.
+pub(crate) async fn keep_text(
+    directory: &Path,
+    tool_use_id: &ToolUseId,
+    text: &str,
+) -> Result<String, StorageError> {
+    // Ids are the provider's: they name no path.
+    let name: String = tool_use_id
+        .as_str()
+        .chars()
+        .take(100)
+        .map(|character| if character.is_ascii_alphanumeric() || character == '_' { character } else { '-' })
+        .collect();
+    let directory = directory.to_owned();
+    let path = directory.join(format!("{name}.txt"));
+    let (text, target) = (text.to_owned(), path.clone());
+    let write = move || {
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&target)?;
+        file.write_all(text.as_bytes())
+    };
+    match tokio::task::spawn_blocking(write).await {
+        Ok(Ok(())) => Ok(path.display().to_string()),
+        Ok(Err(error)) => Err(StorageError { message: format!("{}: {error}", path.display()) }),
+        Err(error) => Err(StorageError { message: error.to_string() }),
     }
 }
 

@@ -65,6 +65,12 @@ impl FileMemory {
         seen
     }
 
+    /// A copy for an inner agent, which then goes its own way.
+    pub fn copy(&self) -> Self {
+        let Table { seen, kept_bytes, clock } = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Self(Mutex::new(Table { seen: seen.clone(), kept_bytes: *kept_bytes, clock: *clock }))
+    }
+
     /// The files that this process read or wrote last, newest first.
     pub fn recent(&self, most: usize) -> Vec<PathBuf> {
         let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
