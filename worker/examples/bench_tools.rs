@@ -113,7 +113,8 @@ fn tree(root: &Path, count: usize) -> Result<(), Failure> {
             fs::create_dir_all(&directory)?;
         }
         let mut text = String::new();
-        words(&mut state, 100 + (state >> 32) as usize % 600, &mut text);
+        let count = 100 + (state >> 32) as usize % 600;
+        words(&mut state, count, &mut text);
         if n % 1_000 == 0 {
             text.push_str("the needle_in_the_hay stands here\n");
         }
@@ -190,6 +191,20 @@ async fn searches(bench: &Bench) -> Result<(), Failure> {
     bench.against_rg(&rg, "first 250 lines of a common word", &["-n", "buffer"], first).await
 }
 
+/// Lists a tree and asks for the time of a third of its files, as Glob has to.
+fn stat_all(directory: &Path) -> Result<u64, Failure> {
+    let mut sum = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sum += stat_all(&entry.path())?;
+        } else if entry.path().extension().is_some_and(|extension| extension == "rs") {
+            sum += entry.metadata()?.len();
+        }
+    }
+    Ok(sum)
+}
+
 /// A call of a tool beside the system calls that it cannot do without.
 async fn overheads(bench: &Bench) -> Result<(), Failure> {
     let path = bench.root.join("one.txt");
@@ -236,6 +251,17 @@ async fn overheads(bench: &Bench) -> Result<(), Failure> {
         bare.push(began.elapsed());
     }
     rows.push(("Glob, 40 files", ours, bare));
+
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        bench.call("Glob", json!({"pattern": "**/*.rs"})).await?;
+        ours.push(began.elapsed());
+        let began = Instant::now();
+        std::hint::black_box(stat_all(&bench.root)?);
+        bare.push(began.elapsed());
+    }
+    rows.push(("Glob, the whole tree", ours, bare));
 
     for (what, ours, bare) in rows {
         let (ours, bare) = (median(ours), median(bare));

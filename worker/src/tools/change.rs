@@ -92,10 +92,11 @@ impl<'a> Draft<'a> {
     /// Refuses to change what was changed since it was read; a note when that was elsewhere.
     pub(super) fn check(&self, targets: &[Range<usize>]) -> Result<Option<String>, String> {
         let Some(changed) = self.changed() else { return Ok(None) };
+        let ends: Vec<usize> = memchr::memchr_iter(b'\n', self.view.text().as_bytes()).collect();
+        let line_of = |place: usize| ends.partition_point(|end| *end < place);
         let lines = |place: &Range<usize>| {
-            let first = self.view.line_of(place.start).saturating_sub(1 + CONTEXT_LINES);
             let last_place = place.end.saturating_sub(1).max(place.start);
-            first..self.view.line_of(last_place) + CONTEXT_LINES
+            line_of(place.start).saturating_sub(CONTEXT_LINES)..line_of(last_place) + 1 + CONTEXT_LINES
         };
         let is_elsewhere = match &self.since_read {
             SinceRead::Changed(before) => {

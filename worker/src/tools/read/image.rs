@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 3_750_000;
 const MAX_SIDE: u32 = 1_568;
 /// What a picture may claim: more is a bomb, or of no use.
 const MAX_CLAIMED_SIDE: u32 = 32_768;
-const MAX_DECODED_BYTES: u64 = 512 * 1024 * 1024;
+const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
 /// Of 100, for a picture that is made smaller.
 const JPEG_QUALITY: u8 = 85;
 
