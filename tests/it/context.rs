@@ -11,7 +11,7 @@ use integration_tests::{
 use serde_json::{Value, json};
 
 use crate::{
-    rig::{Rig, agent, call, prompt, write},
+    rig::{PIXEL, Rig, agent, call, prompt, write},
     streaming::{Told, rig_of},
 };
 
@@ -233,9 +233,8 @@ async fn k13_one_turn_over_the_window_is_cut_inside_its_results_and_no_pair_is_p
 
 #[tokio::test(flavor = "multi_thread")]
 async fn k14_a_summary_request_holds_no_image() {
-    // A point: the smallest image there is.
-    let make = "printf '\\211PNG\\r\\n\\032\\n\\0\\0\\0\\rIHDR\\0\\0\\0\\1\\0\\0\\0\\1\\010\\0\\0\\0\\0' > point.png";
-    let rig = rig(200_000, &[("make.sh", make)]).await;
+    let make = format!("echo {PIXEL} | base64 -d > point.png");
+    let rig = rig(200_000, &[("make.sh", &make)]).await;
     // A line in the place of an image is a change too.
     rig.model.declare_break(Some(&prompt("w")));
     summaries(&rig, ["A picture and files were looked at."]);

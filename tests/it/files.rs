@@ -4,7 +4,7 @@ use integration_tests::{Reply, TestRepo};
 use serde_json::{Value, json};
 
 use crate::{
-    rig::{Rig, Task, agent, bash, call, prompt},
+    rig::{PIXEL, Rig, Task, agent, bash, call, prompt},
     streaming::Told,
 };
 
@@ -158,10 +158,6 @@ async fn e13_e14_e23_links_modes_and_white_space_survive_a_worker() {
     assert_eq!(told.file("run.sh").as_deref(), Some("#!/bin/sh\necho b"));
     assert_eq!(told.file("link").as_deref(), Some("run.sh"));
 }
-
-/// One grey pixel.
-const PIXEL: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pictures_and_cells_of_notebooks_reach_the_model_and_one_cell_is_changed() {

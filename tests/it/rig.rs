@@ -303,6 +303,10 @@ pub(crate) fn id_of(worker: &Value) -> &str {
     worker["id"].as_str().expect("a worker has an id")
 }
 
+/// A picture of one pixel, a whole PNG in base64.
+pub(crate) const PIXEL: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
 pub(crate) fn write(path: &str, content: &str) -> (&'static str, Value) {
     ("Write", json!({"file_path": path, "content": content}))
 }

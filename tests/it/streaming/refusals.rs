@@ -1,9 +1,14 @@
 //! Requests that are refused: tried again, made smaller, or given up, each with its reason.
 
 use super::*;
+use crate::rig::PIXEL;
 
-/// Makes images of a megabyte each, of which only the first bytes are an image.
-const MAKE_IMAGES: &str = "n=0\nwhile [ $n -lt \"$1\" ]; do\n  n=$((n + 1))\n  { printf '\\211PNG\\r\\n\\032\\n'; head -c 1048576 /dev/zero; } > $n.png\ndone\n";
+/// Makes images of a megabyte each: a picture, and bytes after its end, which nobody looks at.
+fn make_images() -> String {
+    format!(
+        "n=0\nwhile [ $n -lt \"$1\" ]; do\n  n=$((n + 1))\n  {{ echo {PIXEL} | base64 -d; head -c 1048576 /dev/zero; }} > $n.png\ndone\n"
+    )
+}
 
 /// A worker that looks at so many images in one turn.
 async fn shown_images(rig: Rig, count: usize, rest: impl IntoIterator<Item = Reply>) -> Told {
@@ -14,7 +19,7 @@ async fn shown_images(rig: Rig, count: usize, rest: impl IntoIterator<Item = Rep
 }
 
 async fn image_rig() -> Rig {
-    let repo = TestRepo::with_files(&[("make.sh", MAKE_IMAGES), (".gitignore", "*.png\n")]);
+    let repo = TestRepo::with_files(&[("make.sh", &make_images()), (".gitignore", "*.png\n")]);
     let rig = rig_of(repo, "anthropic", WIDE).await;
     rig.model.allow_breaks(None);
     rig
@@ -121,8 +126,10 @@ async fn a16_a_refused_output_bound_is_lowered_to_what_was_named_and_stays_so() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a19_an_empty_or_broken_image_does_not_stop_a_worker() {
-    let make = "touch empty.png && printf '\\211PNG\\r\\n\\032\\nbroken' > broken.png";
-    let rig = Rig::of(TestRepo::with_files(&[("make.sh", make)]), "").await;
+    let make = format!(
+        "touch empty.png; printf '\\211PNG\\r\\n\\032\\nbroken' > broken.png; echo {PIXEL} | base64 -d > whole.png"
+    );
+    let rig = Rig::of(TestRepo::with_files(&[("make.sh", &make)]), "").await;
     rig.model.allow_breaks(None);
     rig.model.on(|request| {
         let refusal = Reply::error_with(400, "invalid_request_error", "Could not process image");
@@ -135,15 +142,18 @@ async fn a19_an_empty_or_broken_image_does_not_stop_a_worker() {
             Reply::call("Bash", json!({"command": "sh make.sh", "description": "make"})),
             look("empty.png"),
             look("broken.png"),
+            // One that only the provider finds fault with.
+            look("whole.png"),
             Reply::say("Done."),
         ],
     )
     .await;
     told.assert_completed();
     let results = told.results();
-    assert_eq!(results.len(), 3);
+    assert_eq!(results.len(), 4);
     assert!(results[1].0.contains("empty"), "{results:?}");
-    assert!(results[2].0.contains("removed"), "{results:?}");
+    assert!(results[2].1 && results[2].0.contains("cannot be shown"), "{results:?}");
+    assert!(results[3].0.contains("removed"), "{results:?}");
     // One refusal; the picture is gone from then on.
     let refused = told.requests().iter().filter(|request| n_images(request) > 0).count();
     assert_eq!(refused, 1);
