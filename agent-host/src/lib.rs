@@ -4,6 +4,7 @@
 //! read and write files whose places the caller passes in. Nothing here knows a home directory, an
 //! environment or a working directory of its own.
 
+mod addresses;
 mod bash;
 mod dangerous;
 mod memory;
@@ -16,6 +17,7 @@ mod settings;
 pub mod transcript;
 mod trust;
 
+pub use addresses::{AllowedAddress, NotAnAddress, NotPublic, may_reach};
 pub use bash::{
     Assignment, Connector, Layer, LayerKind, MAX_COMMAND_CHARS, Parsed, Piece, PlainCommand, Redirect,
     RedirectOp, TooComplex, Word, layers, parse,

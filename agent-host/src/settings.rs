@@ -13,6 +13,7 @@ mod json_position;
 mod keys;
 mod remember;
 mod toml_file;
+mod web;
 
 pub use claude::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, IgnoredSetting,

@@ -289,6 +289,9 @@ pub struct Keys {
     pub helper: Option<String>,
     /// Of the fallback model.
     pub fallback: Option<String>,
+    /// Of the search service.
+    #[serde(default)]
+    pub search: Option<String>,
 }
 
 impl std::fmt::Debug for Keys {

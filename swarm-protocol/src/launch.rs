@@ -237,6 +237,49 @@ pub struct AgentLimits {
     /// Whether the provider's cache is kept alive while an agent waits.
     #[serde(default)]
     pub cache_keepalive: bool,
+    /// What single tools need to know.
+    #[serde(default)]
+    pub tools: ToolSettings,
+}
+
+/// What single tools need to know of the settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ToolSettings {
+    /// WebFetch and WebSearch.
+    pub web: WebSettings,
+}
+
+/// Where the web tools may go.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct WebSettings {
+    /// Addresses, with or without a port, and networks that are fetched although they are not public.
+    pub allow_private: Vec<String>,
+    /// The search service; without one there is no WebSearch.
+    pub search: Option<SearchService>,
+}
+
+/// A search service and how its answers are laid out. No key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SearchService {
+    /// Its URL with `{query}` in it.
+    pub endpoint: String,
+    /// The variable that holds its key, when it needs one.
+    pub key_env: Option<String>,
+    /// `Name: value` with `{key}` in it.
+    pub key_header: String,
+    /// JSON pointer to the list of results.
+    pub results: String,
+    /// In a result, to its title.
+    pub title: String,
+    /// To its URL.
+    pub url: String,
+    /// To what is quoted of the page.
+    pub snippet: String,
 }
 
 /// The wait of sessions that were opened before there was a setting.

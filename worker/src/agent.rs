@@ -239,6 +239,10 @@ impl Agent {
                 Err(_) => return ExitReason::AbortedStreaming,
             },
         };
+        if let Some(key) = &keys.search {
+            // It comes once; a second one would be the same.
+            drop(parts.search_key.set(key.clone()));
+        }
         if let Some(command) = self.launch.setup.clone()
             && !self.recorder.facts().has_requests
         {

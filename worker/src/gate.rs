@@ -149,6 +149,11 @@ impl WorkerGate {
         self.look_again();
     }
 
+    /// Whether rules and mode let a tool ask this host without a person's word.
+    pub fn allows_host(&self, tool: &str, host: &str) -> bool {
+        self.judge.allows_host(tool, host)
+    }
+
     fn look_again(&self) {
         for sender in self.open.lock().unwrap_or_else(PoisonError::into_inner).values() {
             // The last place is a decision's; a look that is due already serves.
@@ -366,7 +371,7 @@ impl Gate for WorkerGate {
     }
 }
 
-fn new_request_id() -> PermissionRequestId {
+n new_request_id() -> PermissionRequestId {
     const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut random = uuid::Uuid::new_v4().as_u128();
     let mut text = String::from("req-");

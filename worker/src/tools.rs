@@ -1,4 +1,4 @@
-//! The tools of a worker: files, search, shell, to-do list. One tool a file; each answers with a text that
+//! The tools of a worker: files, search, shell, to-do list, the web. One tool a file; each answers with a text that
 //! the model can act on, and none of them decides whether it may run (that is the gate's).
 
 use std::{
@@ -28,6 +28,7 @@ pub mod retrieve;
 pub mod tasks;
 pub mod todo;
 mod view;
+pub mod web;
 pub mod write;
 
 pub use memory::FileMemory;

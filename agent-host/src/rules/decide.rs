@@ -191,6 +191,10 @@ impl Case<'_> {
             PermissionAnswer::allow(DecidedBy::ReadOnlyTool)
         } else {
             let proposal = match (self.query.tool, name) {
+                // No rule can name an IPv6 address.
+                ("WebFetch", host) if host.contains(':') => {
+                    return PermissionAnswer::ask(DecidedBy::NoRule, None);
+                }
                 ("WebFetch", host) if !host.is_empty() => {
                     format!("WebFetch(domain:{})", host.to_ascii_lowercase())
                 }

@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use swarm_protocol::permission::PermissionMode;
+use swarm_protocol::{launch::WebSettings, permission::PermissionMode};
 
 use super::{
     endpoint::{self, EndpointProfile},
     error::{ConfigError, ConfigProblem, Place, Source},
     keys::{self, KEYS, Key, Kind},
     toml_file::{self, Entry, Raw, TomlText},
+    web,
 };
 
 /// What [`Config::new`] joins; strongest last.
@@ -127,20 +128,23 @@ pub struct Config {
     pub cache_keepalive: bool,
     pub notification_window: Duration,
     pub cli_notify: Notify,
+    /// What the web tools may reach, and whom they ask.
+    pub web: WebSettings,
     pub endpoints: BTreeMap<String, EndpointProfile>,
     explained: Vec<ExplainedValue>,
 }
 
 /// A checked value.
 #[derive(Debug, Clone, PartialEq)]
-enum Value {
+pub(super) enum Value {
     Text(String),
     Number(u64),
     Dollars(f64),
     Bool(bool),
     Duration(Duration),
     Mode(PermissionMode),
-    Commands(Vec<String>),
+    /// Commands, addresses, pointers.
+    Texts(Vec<String>),
 }
 
 /// All values given for one key, weakest first.
@@ -211,8 +215,8 @@ impl Config {
             Some(Value::Duration(duration)) => *duration,
             _ => Duration::ZERO,
         };
-        let commands = |key: &str| match value(key) {
-            Some(Value::Commands(commands)) => commands.clone(),
+        let texts = |key: &str| match value(key) {
+            Some(Value::Texts(commands)) => commands.clone(),
             _ => Vec::new(),
         };
         let permission_mode = match value("permission_mode") {
@@ -249,8 +253,8 @@ impl Config {
             worktree_branch_prefix: text("worktree.branch_prefix").unwrap_or_default(),
             worktree_port_base: port("worktree.port_base"),
             git_lock_wait: duration("git.lock_wait"),
-            setup: commands("setup"),
-            check: commands("check"),
+            setup: texts("setup"),
+            check: texts("check"),
             server_port: port("server.port"),
             server_idle_exit: duration("server.idle_exit"),
             server_tasks_per_minute: small("server.tasks_per_minute"),
@@ -258,6 +262,7 @@ impl Config {
             cache_keepalive: flag("cache_keepalive"),
             notification_window: duration("notification_window"),
             cli_notify: text("cli.notify").as_deref().and_then(Notify::parse).unwrap_or_default(),
+            web: web::settings(texts("web.allow_private"), &text, texts("web.search_pointers")),
             explained: explain(given, &endpoints),
             endpoints,
         }
@@ -425,17 +430,22 @@ fn value_of(key: &Key, raw: &Raw) -> Option<Value> {
         (Kind::Notify, Raw::Text(text)) => Notify::parse(text).map(|_| Value::Text(text.clone())),
         (Kind::Network, Raw::Bool(value)) => Some(Value::Text(if *value { "on" } else { "off" }.into())),
         (Kind::Commands, Raw::Text(text)) if !text.trim().is_empty() => {
-            Some(Value::Commands(vec![text.clone()]))
+            Some(Value::Texts(vec![text.clone()]))
         }
-        (Kind::Commands, Raw::List(list)) => {
-            let texts = list.iter().map(|raw| match raw {
-                Raw::Text(text) if !text.trim().is_empty() => Some(text.clone()),
-                _ => None,
-            });
-            texts.collect::<Option<Vec<_>>>().map(Value::Commands)
+        (Kind::Commands, Raw::List(list)) => texts(list, |text| !text.trim().is_empty()),
+        (Kind::Addresses | Kind::SearchUrl | Kind::Variable | Kind::KeyHeader | Kind::Pointers, raw) => {
+            web::value_of(key.kind, raw)
         }
         _ => None,
     }
+}
+
+pub(super) fn texts(list: &[Raw], is_fit: impl Fn(&str) -> bool) -> Option<Value> {
+    let texts = list.iter().map(|raw| match raw {
+        Raw::Text(text) if is_fit(text) => Some(text.clone()),
+        _ => None,
+    });
+    texts.collect::<Option<Vec<_>>>().map(Value::Texts)
 }
 
 fn is_model(text: &str) -> bool {
@@ -499,7 +509,7 @@ fn show(value: &Value) -> String {
         }
         Value::Duration(duration) => format!("\"{}s\"", duration.as_secs()),
         Value::Mode(mode) => format!("\"{}\"", mode.as_str()),
-        Value::Commands(commands) => format!("{commands:?}"),
+        Value::Texts(commands) => format!("{commands:?}"),
     }
 }
 

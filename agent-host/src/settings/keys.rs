@@ -31,6 +31,16 @@ pub(crate) enum Kind {
     Commands,
     /// `bell`, `osc9` or `off`.
     Notify,
+    /// A list of addresses and networks.
+    Addresses,
+    /// A URL with `{query}`.
+    SearchUrl,
+    /// The name of an environment variable.
+    Variable,
+    /// `Name: value` with `{key}`.
+    KeyHeader,
+    /// Four JSON pointers.
+    Pointers,
 }
 
 /// One setting.
@@ -71,7 +81,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 36] = [
+pub(crate) const KEYS: [Key; 41] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -108,6 +118,26 @@ pub(crate) const KEYS: [Key; 36] = [
     key("cache_keepalive", Kind::Bool, "false", "true"),
     key("notification_window", up_to(60), "\"50ms\"", "\"50ms\""),
     key("cli.notify", Kind::Notify, "\"bell\"", "\"osc9\""),
+    server("web.allow_private", Kind::Addresses, "[]", "[\"127.0.0.1:8080\"]"),
+    server(
+        "web.search_url",
+        Kind::SearchUrl,
+        "",
+        "\"https://search.example.com/search?q={query}&format=json\"",
+    ),
+    server("web.search_key_env", Kind::Variable, "", "\"SEARCH_API_KEY\""),
+    server(
+        "web.search_key_header",
+        Kind::KeyHeader,
+        "\"authorization: Bearer {key}\"",
+        "\"x-api-key: {key}\"",
+    ),
+    server(
+        "web.search_pointers",
+        Kind::Pointers,
+        "[\"/results\", \"/title\", \"/url\", \"/content\"]",
+        "[\"/web/results\", \"/title\", \"/url\", \"/description\"]",
+    ),
 ];
 
 /// Settings of a later version: refused by name, so that nobody believes them in force.
@@ -160,6 +190,15 @@ impl Kind {
             Self::Network => "\"off\" or \"on\"".into(),
             Self::Commands => "a command, or a list of commands".into(),
             Self::Notify => "\"bell\", \"osc9\" or \"off\"".into(),
+            Self::Addresses => {
+                "a list of addresses, addresses with a port, or networks such as \"10.0.0.0/8\"".into()
+            }
+            Self::SearchUrl => "a URL that begins with https:// or http:// and has {query} in it".into(),
+            Self::Variable => "the name of an environment variable, not the key itself".into(),
+            Self::KeyHeader => "a header such as \"authorization: Bearer {key}\"".into(),
+            Self::Pointers => {
+                "four JSON pointers: to the list of results, and in a result to title, URL and snippet".into()
+            }
         }
     }
 }

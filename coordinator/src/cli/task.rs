@@ -122,8 +122,14 @@ pub(crate) fn context(around: &Surroundings, settings: &Settings) -> ClientConte
         value: flag.value.clone(),
         source: flag.flag.clone(),
     });
-    let named: Vec<&str> =
-        settings.config.endpoints.values().filter_map(|endpoint| endpoint.key_env.as_deref()).collect();
+    let config = &settings.config;
+    let of_search = config.web.search.as_ref().and_then(|service| service.key_env.as_deref());
+    let named: Vec<&str> = config
+        .endpoints
+        .values()
+        .filter_map(|endpoint| endpoint.key_env.as_deref())
+        .chain(of_search)
+        .collect();
     let (secrets, environment) = sort_variables(&around.variables, &named);
     ClientContext {
         settings: from_variables.chain(from_flags).collect(),

@@ -32,6 +32,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
             background_grace_ms: 600_000,
             max_tool_concurrency: 10,
             cache_keepalive: false,
+            tools: Default::default(),
             git_lock_wait_ms: 30_000,
             sandbox_auto_allow: true,
             sandbox_required: 0,

@@ -37,7 +37,7 @@ use crate::{
         Environment, Shell, ShellConfig,
         environment::{PORT_BASE, RUN_MARKER},
     },
-    tools::{self, Files, bash::Commands},
+    tools::{self, Files, bash::Commands, web::SearchKey},
     tree::Tree,
 };
 
@@ -55,6 +55,8 @@ pub(crate) struct Parts {
     pub(crate) environment: Environment,
     /// What inner agents think with.
     pub(crate) minds: Arc<OnceLock<Minds>>,
+    /// Set when the server has sent its keys.
+    pub(crate) search_key: SearchKey,
     hidden: Arc<Hidden>,
 }
 
@@ -159,6 +161,12 @@ impl Parts {
             tools.push(Arc::new(inner));
         }
         tools.push(Arc::new(tools::retrieve::Retrieve::new(originals)));
+        let search_key = SearchKey::default();
+        let may_follow = {
+            let gate = gate.clone();
+            Arc::new(move |host: &str| gate.allows_host("WebFetch", host))
+        };
+        tools.extend(tools::web::tools(&launch.limits.tools.web, may_follow, search_key.clone()));
         tools.retain(|tool| !rules.removes_tool(tool.name()));
         let tools = deferral::with_search(tools);
         Ok(Self {
@@ -174,6 +182,7 @@ impl Parts {
             policy,
             environment,
             minds,
+            search_key,
             hidden,
         })
     }

@@ -11,7 +11,10 @@ use agent_host::{
     DangerousForms, Ground, PathResolver, PermissionAnswer, PermissionQuery, RuleSet, Subject, decide,
 };
 use serde_json::Value;
-use swarm_protocol::{ToolUseId, permission::PermissionMode};
+use swarm_protocol::{
+    ToolUseId,
+    permission::{PermissionMode, RuleBehavior},
+};
 
 use super::GateConfig;
 use crate::tools::{
@@ -92,6 +95,19 @@ impl Judge {
         self.files.agree(&question.call, doubt.texts);
     }
 
+    /// Looks at no disk, so it may be asked anywhere.
+    pub(super) fn allows_host(&self, tool: &str, host: &str) -> bool {
+        let subjects = [Subject::Host(host.to_owned())];
+        let query = PermissionQuery {
+            tool,
+            input: &Value::Null,
+            subjects: &subjects,
+            is_read_only: true,
+            cwd: &self.files.root,
+        };
+        self.decide(&query).behavior == RuleBehavior::Allow
+    }
+
     fn look(&self, question: &Question) -> PermissionAnswer {
         for subject in &question.subjects {
             if let Subject::Read(path) | Subject::Write(path) = subject {
@@ -106,6 +122,10 @@ impl Judge {
             is_read_only: question.needs_nothing,
             cwd: &question.cwd,
         };
+        self.decide(&query)
+    }
+
+    fn decide(&self, query: &PermissionQuery<'_>) -> PermissionAnswer {
         let mode = *self.mode.read().unwrap_or_else(PoisonError::into_inner);
         let mut sandbox = self.config.sandbox;
         // The shell follows the mode (`WorkerGate::set_mode`).
@@ -123,6 +143,6 @@ impl Judge {
         };
         // A copy: who adds a rule must not wait for a disk.
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
-        decide(&rules, &self.forms, &query, &ground)
+        decide(&rules, &self.forms, query, &ground)
     }
 }

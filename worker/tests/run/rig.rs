@@ -253,6 +253,7 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
             background_grace_ms: 2_000,
             max_tool_concurrency: 10,
             cache_keepalive: false,
+            tools: Default::default(),
             git_lock_wait_ms: 30_000,
             sandbox_auto_allow: true,
             sandbox_required: 0,

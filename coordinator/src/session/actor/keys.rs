@@ -10,7 +10,7 @@ use swarm_protocol::{
 
 use super::Actor;
 use crate::{
-    session::{KeyRing, OrderError, engine::StartError},
+    session::{KeyRing, OrderError, SEARCH_KEY, engine::StartError},
     workers::lifecycle::LifeEvent,
 };
 
@@ -46,7 +46,16 @@ impl Actor {
             model: key(model),
             helper: self.model.spec.models.helper.as_ref().and_then(key),
             fallback: self.model.spec.models.fallback.as_ref().and_then(key),
+            search: self.search_key(),
         }
+    }
+
+    /// The search service's: the session's, else the server's own. Nobody waits for it.
+    fn search_key(&self) -> Option<String> {
+        let service = self.model.spec.worker_limits.tools.web.search.as_ref()?;
+        let variable = service.key_env.as_ref()?;
+        let own = || self.shared.environment.get(variable).filter(|key| !key.is_empty()).cloned();
+        self.keys.0.get(SEARCH_KEY).cloned().or_else(own)
     }
 
     /// What an agent that is queued, or that stands still in its process, lacks.

@@ -1,0 +1,63 @@
+//! Values of the web tools' settings: addresses, the search service and how its answers are laid out.
+
+use swarm_protocol::launch::{SearchService, WebSettings};
+
+use super::{
+    config::{Value, texts},
+    keys::Kind,
+    toml_file::Raw,
+};
+use crate::AllowedAddress;
+
+pub(super) fn value_of(kind: Kind, raw: &Raw) -> Option<Value> {
+    match (kind, raw) {
+        (Kind::Addresses, Raw::List(list)) => texts(list, |text| text.parse::<AllowedAddress>().is_ok()),
+        // A variable holds them with commas between.
+        (Kind::Addresses, Raw::Text(text)) => {
+            let list: Vec<Raw> = text.split(',').map(|part| Raw::Text(part.trim().to_owned())).collect();
+            value_of(kind, &Raw::List(list))
+        }
+        (Kind::SearchUrl, Raw::Text(text)) => {
+            let is_url = text.starts_with("https://") || text.starts_with("http://");
+            (is_url && text.contains("{query}")).then(|| Value::Text(text.clone()))
+        }
+        (Kind::Variable, Raw::Text(text)) => {
+            let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+            (!text.is_empty() && text.chars().all(is_name)).then(|| Value::Text(text.clone()))
+        }
+        (Kind::KeyHeader, Raw::Text(text)) => is_key_header(text).then(|| Value::Text(text.clone())),
+        (Kind::Pointers, Raw::List(list)) if list.len() == 4 => {
+            texts(list, |text| text.is_empty() || text.starts_with('/'))
+        }
+        _ => None,
+    }
+}
+
+fn is_key_header(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(name, value)| {
+        !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+            && value.contains("{key}")
+    })
+}
+
+/// The settings as the tools take them. `pointers` are four, as their kind says.
+pub(super) fn settings(
+    allow_private: Vec<String>,
+    text: &impl Fn(&str) -> Option<String>,
+    pointers: Vec<String>,
+) -> WebSettings {
+    let search = text("web.search_url").and_then(|endpoint| {
+        let [results, title, url, snippet] = <[String; 4]>::try_from(pointers).ok()?;
+        Some(SearchService {
+            endpoint,
+            key_env: text("web.search_key_env"),
+            key_header: text("web.search_key_header").unwrap_or_default(),
+            results,
+            title,
+            url,
+            snippet,
+        })
+    });
+    WebSettings { allow_private, search }
+}
