@@ -13,7 +13,7 @@ mod json_position;
 mod keys;
 mod remember;
 mod toml_file;
-mod web;
+mod tools;
 
 pub use claude::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, IgnoredSetting,

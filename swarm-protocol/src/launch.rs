@@ -249,6 +249,20 @@ pub struct AgentLimits {
 pub struct ToolSettings {
     /// WebFetch and WebSearch.
     pub web: WebSettings,
+    /// LSP: a person's own servers, before the built-in ones.
+    pub language_servers: Vec<LanguageServer>,
+    /// Whether there is a REPL.
+    pub repl: bool,
+}
+
+/// A language server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LanguageServer {
+    /// Of its files, without the dot, in small letters.
+    pub extensions: Vec<String>,
+    /// The program with its arguments.
+    pub command: Vec<String>,
 }
 
 /// Where the web tools may go.

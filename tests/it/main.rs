@@ -20,6 +20,7 @@ mod exits;
 mod files;
 mod inner;
 mod loops;
+mod lsp;
 mod outcomes;
 mod pacing;
 mod permissions;
@@ -29,6 +30,7 @@ mod room;
 mod streaming;
 mod transcripts;
 mod waiting;
+mod web;
 
 mod api;
 mod cli;

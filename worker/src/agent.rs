@@ -395,6 +395,8 @@ impl Agent {
         let mut job_ends = std::collections::HashMap::new();
         if let Some(parts) = parts {
             self.activity("ending");
+            parts.languages.end().await;
+            parts.repl.end().await;
             let ended = parts.shell.kill_all_jobs().await;
             let jobs = parts.shell.jobs();
             for job in &jobs {

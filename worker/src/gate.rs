@@ -371,7 +371,7 @@ impl Gate for WorkerGate {
     }
 }
 
-n new_request_id() -> PermissionRequestId {
+fn new_request_id() -> PermissionRequestId {
     const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut random = uuid::Uuid::new_v4().as_u128();
     let mut text = String::from("req-");

@@ -17,6 +17,7 @@ mod decode;
 pub(crate) use decode::legacy_encoding;
 pub mod environment;
 pub mod jobs;
+pub mod kept;
 mod outcome;
 mod output;
 mod process;
@@ -27,6 +28,7 @@ mod spawner;
 
 pub use environment::Environment;
 pub use jobs::{Job, JobEnd, JobError, JobId, JobOutput, JobStatus};
+pub use kept::{Kept, KeptRequest};
 pub use outcome::{CommandExit, CommandOutcome, CwdNote, ProcessInfo, Progress};
 pub use output::{CapturedOutput, OutputLimits};
 

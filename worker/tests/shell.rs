@@ -6,8 +6,12 @@
 mod commands;
 #[path = "shell/escapes.rs"]
 mod escapes;
+#[path = "shell/interpreters.rs"]
+mod interpreters;
 #[path = "shell/keeper.rs"]
 mod keeper;
+#[path = "shell/languages.rs"]
+mod languages;
 #[path = "shell/leftovers.rs"]
 mod leftovers;
 #[path = "shell/support.rs"]

@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use swarm_protocol::{launch::WebSettings, permission::PermissionMode};
+use swarm_protocol::{launch::ToolSettings, permission::PermissionMode};
 
 use super::{
     endpoint::{self, EndpointProfile},
     error::{ConfigError, ConfigProblem, Place, Source},
     keys::{self, KEYS, Key, Kind},
     toml_file::{self, Entry, Raw, TomlText},
-    web,
+    tools,
 };
 
 /// What [`Config::new`] joins; strongest last.
@@ -128,8 +128,8 @@ pub struct Config {
     pub cache_keepalive: bool,
     pub notification_window: Duration,
     pub cli_notify: Notify,
-    /// What the web tools may reach, and whom they ask.
-    pub web: WebSettings,
+    /// What single tools need to know.
+    pub tools: ToolSettings,
     pub endpoints: BTreeMap<String, EndpointProfile>,
     explained: Vec<ExplainedValue>,
 }
@@ -262,7 +262,7 @@ impl Config {
             cache_keepalive: flag("cache_keepalive"),
             notification_window: duration("notification_window"),
             cli_notify: text("cli.notify").as_deref().and_then(Notify::parse).unwrap_or_default(),
-            web: web::settings(texts("web.allow_private"), &text, texts("web.search_pointers")),
+            tools: tools::settings(&text, &texts, &flag),
             explained: explain(given, &endpoints),
             endpoints,
         }
@@ -433,9 +433,15 @@ fn value_of(key: &Key, raw: &Raw) -> Option<Value> {
             Some(Value::Texts(vec![text.clone()]))
         }
         (Kind::Commands, Raw::List(list)) => texts(list, |text| !text.trim().is_empty()),
-        (Kind::Addresses | Kind::SearchUrl | Kind::Variable | Kind::KeyHeader | Kind::Pointers, raw) => {
-            web::value_of(key.kind, raw)
-        }
+        (
+            Kind::Addresses
+            | Kind::SearchUrl
+            | Kind::Variable
+            | Kind::KeyHeader
+            | Kind::Pointers
+            | Kind::LanguageServers,
+            raw,
+        ) => tools::value_of(key.kind, raw),
         _ => None,
     }
 }

@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     KeyHeader,
     /// Four JSON pointers.
     Pointers,
+    /// Language servers as `EXTENSION,...: COMMAND`.
+    LanguageServers,
 }
 
 /// One setting.
@@ -81,7 +83,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 41] = [
+pub(crate) const KEYS: [Key; 43] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -138,6 +140,8 @@ pub(crate) const KEYS: [Key; 41] = [
         "[\"/results\", \"/title\", \"/url\", \"/content\"]",
         "[\"/web/results\", \"/title\", \"/url\", \"/description\"]",
     ),
+    gated("lsp.servers", Kind::LanguageServers, "[]", "[\"zig,zon: zls\"]"),
+    gated("repl.enabled", Kind::Bool, "false", "true"),
 ];
 
 /// Settings of a later version: refused by name, so that nobody believes them in force.
@@ -196,6 +200,9 @@ impl Kind {
             Self::SearchUrl => "a URL that begins with https:// or http:// and has {query} in it".into(),
             Self::Variable => "the name of an environment variable, not the key itself".into(),
             Self::KeyHeader => "a header such as \"authorization: Bearer {key}\"".into(),
+            Self::LanguageServers => {
+                "a list of servers, each as \"EXTENSION: COMMAND\", such as \"zig,zon: zls\"".into()
+            }
             Self::Pointers => {
                 "four JSON pointers: to the list of results, and in a result to title, URL and snippet".into()
             }

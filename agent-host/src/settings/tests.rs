@@ -9,6 +9,7 @@ use swarm_protocol::{
 use super::*;
 
 mod claude;
+mod tools;
 
 fn toml(path: &str, text: &str) -> TomlText {
     TomlText { path: path.into(), text: text.into() }

@@ -123,7 +123,7 @@ pub(crate) fn context(around: &Surroundings, settings: &Settings) -> ClientConte
         source: flag.flag.clone(),
     });
     let config = &settings.config;
-    let of_search = config.web.search.as_ref().and_then(|service| service.key_env.as_deref());
+    let of_search = config.tools.web.search.as_ref().and_then(|service| service.key_env.as_deref());
     let named: Vec<&str> = config
         .endpoints
         .values()

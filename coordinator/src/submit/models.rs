@@ -36,7 +36,7 @@ pub(super) fn models(config: &Config, source: &Source) -> Result<(Models, KeyRin
         helper: config.helper_model.as_deref().map(&mut resolve).transpose()?,
         fallback: config.fallback_model.as_deref().map(&mut resolve).transpose()?,
     };
-    keys.0.extend(search_key(&config.web, &environment));
+    keys.0.extend(search_key(&config.tools.web, &environment));
     Ok((models, keys))
 }
 

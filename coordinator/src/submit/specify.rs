@@ -3,13 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use agent_host::{ClaudeSettings, RepositoryWants, Trust};
-use swarm_protocol::{
-    api::CreateTask,
-    error_chain,
-    event::SessionSpec,
-    launch::{AgentLimits, ToolSettings},
-    usage::Caps,
-};
+use swarm_protocol::{api::CreateTask, error_chain, event::SessionSpec, launch::AgentLimits, usage::Caps};
 use worktree_manager::{Head, Repository};
 
 use super::{
@@ -93,7 +87,7 @@ pub(super) async fn specify(
             git_lock_wait_ms: millis(shared.settings.git_lock_wait),
             budget: Caps { usd: config.worker_budget_usd, tokens: config.worker_budget_tokens },
             cache_keepalive: config.cache_keepalive,
-            tools: ToolSettings { web: config.web.clone() },
+            tools: config.tools.clone(),
         },
         worker_restarts: config.worker_restarts,
         notification_window_ms: millis(config.notification_window),

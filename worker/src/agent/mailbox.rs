@@ -76,6 +76,14 @@ impl Mailbox {
         self.put(Waiting::Message(message));
     }
 
+    /// Unless the same text waits already: what comes again and again is read once.
+    pub(crate) fn push_once(&self, message: Incoming) {
+        let same = |waiting: &Waiting| matches!(waiting, Waiting::Message(other) if other.content == message.content);
+        if !self.queue.lock().unwrap_or_else(PoisonError::into_inner).iter().any(same) {
+            self.push(message);
+        }
+    }
+
     /// Before everything that waits.
     pub(crate) fn push_first(&self, message: Incoming) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_front(Waiting::Message(message));

@@ -21,7 +21,7 @@ use swarm_protocol::{
 use super::{
     commands::{Brakes, Obedience},
     hidden::Hidden,
-    mailbox::Mailbox,
+    mailbox::{Mailbox, harness},
     surroundings::WorkerSurroundings,
 };
 use crate::{
@@ -37,7 +37,15 @@ use crate::{
         Environment, Shell, ShellConfig,
         environment::{PORT_BASE, RUN_MARKER},
     },
-    tools::{self, Files, bash::Commands, web::SearchKey},
+    tools::{
+        self, Files,
+        bash::Commands,
+        cron::Reminders,
+        lsp::{Languages, LanguagesConfig, Lsp, WithDiagnostics},
+        repl::{Repl, ReplTool},
+        sleep::Sleep,
+        web::SearchKey,
+    },
     tree::Tree,
 };
 
@@ -57,6 +65,8 @@ pub(crate) struct Parts {
     pub(crate) minds: Arc<OnceLock<Minds>>,
     /// Set when the server has sent its keys.
     pub(crate) search_key: SearchKey,
+    pub(crate) languages: Arc<Languages>,
+    pub(crate) repl: Arc<Repl>,
     hidden: Arc<Hidden>,
 }
 
@@ -142,9 +152,23 @@ impl Parts {
             launch.results_dir.clone(),
             originals.clone(),
         ));
+        let languages = LanguagesConfig {
+            own: launch.limits.tools.language_servers.clone(),
+            root,
+            scratch: launch.temp_dir.clone(),
+            path: environment.get("PATH").map(ToOwned::to_owned),
+            is_confined: sandbox.tier != Tier::Unconfined,
+        };
+        let languages = Arc::new(Languages::new(shell.clone(), languages));
         let mut tools = tools::read_only(&files);
         if may_change(launch) {
-            tools.extend(tools::editing(&files));
+            let told = |tool| -> Arc<dyn Tool> {
+                Arc::new(WithDiagnostics::new(tool, files.clone(), languages.clone()))
+            };
+            tools.extend(tools::editing(&files).into_iter().map(told));
+        }
+        if languages.has_any() {
+            tools.push(Arc::new(Lsp::new(files.clone(), languages.clone())));
         }
         tools.extend(commands.tools());
         tools.push(tools::todo(recorder.clone()));
@@ -167,6 +191,12 @@ impl Parts {
             Arc::new(move |host: &str| gate.allows_host("WebFetch", host))
         };
         tools.extend(tools::web::tools(&launch.limits.tools.web, may_follow, search_key.clone()));
+        let repl = Repl::new(shell.clone());
+        if launch.limits.tools.repl {
+            tools.push(Arc::new(ReplTool(repl.clone())));
+        }
+        tools.push(Arc::new(Sleep));
+        tools.extend(reminders(&mailbox).tools());
         tools.retain(|tool| !rules.removes_tool(tool.name()));
         let tools = deferral::with_search(tools);
         Ok(Self {
@@ -183,6 +213,8 @@ impl Parts {
             environment,
             minds,
             search_key,
+            languages,
+            repl,
             hidden,
         })
     }
@@ -197,6 +229,17 @@ impl Parts {
             leases: self.leases.clone(),
         }
     }
+}
+
+/// Reminders that come to this inbox; the tools keep them.
+fn reminders(mailbox: &Arc<Mailbox>) -> Arc<Reminders> {
+    let inbox = Arc::downgrade(mailbox);
+    let deliver = move |text: String| {
+        if let Some(mailbox) = inbox.upgrade() {
+            mailbox.push_once(harness(text));
+        }
+    };
+    Reminders::start(Arc::new(jiff::ZonedDateTime::now), Arc::new(deliver))
 }
 
 async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxReport) -> SandboxPolicy {

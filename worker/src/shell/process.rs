@@ -262,7 +262,7 @@ impl Drop for Running {
     }
 }
 
-async fn end_by_marker(marker: String, root: Option<i32>) -> processes::Ended {
+pub(super) async fn end_by_marker(marker: String, root: Option<i32>) -> processes::Ended {
     let end = move || {
         let marker = Some((COMMAND_MARKER, marker.as_str()));
         processes::kill_tree(root, marker, EndTiming::with_grace(Duration::ZERO))

@@ -1,6 +1,7 @@
 //! A shell over a temporary worktree, and waiting for events.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use worker::sandbox::{SandboxPolicy, SystemPaths, Tier, probe};
@@ -11,7 +12,7 @@ pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_swarm-worker");
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Fixture {
-    pub(crate) shell: Shell,
+    pub(crate) shell: Arc<Shell>,
     /// Worktree, temp and output directory, and a place outside.
     pub(crate) dir: tempfile::TempDir,
 }
@@ -42,7 +43,7 @@ impl Fixture {
         config.helper = HELPER.into();
         config.stop_grace = Duration::from_millis(500);
         change(&mut config);
-        Self { shell: Shell::new(config).unwrap(), dir }
+        Self { shell: Arc::new(Shell::new(config).unwrap()), dir }
     }
 
     pub(crate) fn root(&self) -> PathBuf {

@@ -108,6 +108,9 @@ fn hosts_agents_and_mcp_tools() {
     assert_eq!(host("sub.example.com"), Ask);
     assert_eq!(host("a.docs.rs"), Allow);
     assert_eq!(host("evildocs.rs"), Ask);
+    let proposed = |host: &str| agent.answer("WebFetch", Subject::Host(host.into()), true).proposed_rule;
+    assert_eq!(proposed("Docs.example.net").as_deref(), Some("WebFetch(domain:docs.example.net)"));
+    assert_eq!(proposed("[2606:4700::1]"), None, "no rule can name it");
     let name = |tool: &str, name: &str| agent.answer(tool, Subject::Name(name.into()), true).behavior;
     assert_eq!(name("Agent", "Explore"), Deny);
     assert_eq!(name("Subagent", "Explore"), Deny);

@@ -1,6 +1,6 @@
-//! Values of the web tools' settings: addresses, the search service and how its answers are laid out.
+//! Values of single tools' settings: addresses, the search service and how its answers are laid out, language servers.
 
-use swarm_protocol::launch::{SearchService, WebSettings};
+use swarm_protocol::launch::{LanguageServer, SearchService, ToolSettings, WebSettings};
 
 use super::{
     config::{Value, texts},
@@ -29,8 +29,22 @@ pub(super) fn value_of(kind: Kind, raw: &Raw) -> Option<Value> {
         (Kind::Pointers, Raw::List(list)) if list.len() == 4 => {
             texts(list, |text| text.is_empty() || text.starts_with('/'))
         }
+        (Kind::LanguageServers, Raw::List(list)) => texts(list, |text| language_server(text).is_some()),
         _ => None,
     }
+}
+
+/// `zig,zon: zls --stdio`
+fn language_server(text: &str) -> Option<LanguageServer> {
+    let (extensions, command) = text.split_once(':')?;
+    let extension = |text: &str| {
+        let text = text.trim().trim_start_matches('.').to_ascii_lowercase();
+        let is_plain = |c: char| c.is_alphanumeric() || "_-+".contains(c);
+        (!text.is_empty() && text.chars().all(is_plain)).then_some(text)
+    };
+    let extensions: Vec<String> = extensions.split(',').map(extension).collect::<Option<_>>()?;
+    let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+    (!command.is_empty()).then_some(LanguageServer { extensions, command })
 }
 
 fn is_key_header(text: &str) -> bool {
@@ -41,13 +55,14 @@ fn is_key_header(text: &str) -> bool {
     })
 }
 
-/// The settings as the tools take them. `pointers` are four, as their kind says.
+/// The settings as the tools take them.
 pub(super) fn settings(
-    allow_private: Vec<String>,
     text: &impl Fn(&str) -> Option<String>,
-    pointers: Vec<String>,
-) -> WebSettings {
+    texts: &impl Fn(&str) -> Vec<String>,
+    flag: &impl Fn(&str) -> bool,
+) -> ToolSettings {
     let search = text("web.search_url").and_then(|endpoint| {
+        let pointers = texts("web.search_pointers");
         let [results, title, url, snippet] = <[String; 4]>::try_from(pointers).ok()?;
         Some(SearchService {
             endpoint,
@@ -59,5 +74,9 @@ pub(super) fn settings(
             snippet,
         })
     });
-    WebSettings { allow_private, search }
+    ToolSettings {
+        web: WebSettings { allow_private: texts("web.allow_private"), search },
+        language_servers: texts("lsp.servers").iter().filter_map(|text| language_server(text)).collect(),
+        repl: flag("repl.enabled"),
+    }
 }
