@@ -32,7 +32,7 @@ use crate::{
     link::LinkState,
     record::{Recorder, now},
     shell::Shell,
-    tools::{Files, edit::Doubt},
+    tools::{Files, config::Adjustable, edit::Doubt},
 };
 
 mod deadline;
@@ -73,7 +73,7 @@ pub struct GateConfig {
     /// Further places to read.
     pub readable: Vec<PathBuf>,
     /// How long a request waits.
-    pub timeout: Duration,
+    pub timeout: Adjustable,
 }
 
 /// The gate of a run.
@@ -273,7 +273,7 @@ impl WorkerGate {
         mut news: mpsc::Receiver<News>,
     ) -> Settled {
         let _standstill = self.clock.stand_still();
-        let mut deadline = Deadline::new(self.judge.config.timeout + TIMEOUT_MARGIN, self.link.clone());
+        let mut deadline = Deadline::new(self.judge.config.timeout.get() + TIMEOUT_MARGIN, self.link.clone());
         loop {
             // News are in the channel until they are taken; the deadline keeps what it has counted.
             tokio::select! {
@@ -327,7 +327,7 @@ impl WorkerGate {
             proposed_rule: answer.and_then(|answer| answer.proposed_rule.clone()),
             description: input.get("description").and_then(Value::as_str).map(str::to_owned),
             requested_at: now(),
-            timeout_ms: self.judge.config.timeout.as_millis() as u64,
+            timeout_ms: self.judge.config.timeout.get().as_millis() as u64,
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod bash;
 mod change;
 mod diff;
 mod disk;
+pub mod config;
 pub mod cron;
 pub mod edit;
 pub mod glob;

@@ -4,7 +4,6 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -21,7 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     record::{Recorder, now},
     shell::{JobId, JobStatus, Shell},
-    tools::bash::{Commands, job_end},
+    tools::{
+        bash::{Commands, job_end},
+        config::Adjustable,
+    },
     tree::Tree,
 };
 
@@ -43,7 +45,7 @@ pub(crate) struct Mailbox {
     tree: Option<Arc<Tree>>,
     recorder: Arc<Recorder>,
     observer: Arc<dyn Observer>,
-    grace: Duration,
+    grace: Adjustable,
 }
 
 /// A message of the harness.
@@ -58,7 +60,7 @@ impl Mailbox {
         tree: Option<Arc<Tree>>,
         recorder: Arc<Recorder>,
         observer: Arc<dyn Observer>,
-        grace: Duration,
+        grace: Adjustable,
     ) -> Self {
         Self {
             queue: Mutex::default(),
@@ -185,7 +187,7 @@ impl Mailbox {
     fn wait_news(&self, is_waiting: bool, running: usize) {
         let waiting_for = is_waiting.then_some(WaitingFor::OwnJobs);
         let cause = if is_waiting { format!("{running} background jobs") } else { String::new() };
-        let until = is_waiting.then(|| now().plus_millis(self.grace.as_millis() as i64));
+        let until = is_waiting.then(|| now().plus_millis(self.grace.get().as_millis() as i64));
         self.observer.live(Live::Waiting { waiting_for, cause, until });
     }
 }
@@ -202,7 +204,7 @@ impl Inbox for Mailbox {
     }
 
     async fn before_end(&self, _: &CancellationToken) -> BeforeEnd {
-        let deadline = Instant::now() + self.grace;
+        let deadline = Instant::now() + self.grace.get();
         let mut told = false;
         let answer = loop {
             self.take_ended_jobs();

@@ -13,6 +13,7 @@ use query_engine::{
     deferral,
     ports::{Observer as _, Tool},
 };
+use serde_json::json;
 use swarm_protocol::{
     frame::Live,
     launch::{Isolation, WorkerLaunch},
@@ -40,6 +41,7 @@ use crate::{
     tools::{
         self, Files,
         bash::Commands,
+        config::{Adjustable, Config, RunSetting, RunValue},
         cron::Reminders,
         lsp::{Languages, LanguagesConfig, Lsp, WithDiagnostics},
         repl::{Repl, ReplTool},
@@ -120,21 +122,23 @@ impl Parts {
         files.memory.restore(recorder.facts().seen);
         let memory = load_memory(launch, root.clone()).await;
         let commands = Commands::new(shell.clone(), tree.clone());
+        let timeout = Adjustable::from(Duration::from_millis(launch.limits.permission_timeout_ms));
         let gate = Arc::new(WorkerGate::new(
-            gate_config(launch, rules.clone(), sandbox),
+            gate_config(launch, rules.clone(), sandbox, timeout.clone()),
             files.clone(),
             shell.clone(),
             recorder.clone(),
             link.state.clone(),
             clock.clone(),
         ));
+        let grace = Adjustable::from(Duration::from_millis(launch.limits.background_grace_ms));
         let mailbox = Arc::new(Mailbox::new(
             shell.clone(),
             commands.clone(),
             tree.clone(),
             recorder.clone(),
             link.outbox.clone(),
-            Duration::from_millis(launch.limits.background_grace_ms),
+            grace.clone(),
         ));
         let originals = Originals::open(
             launch.session_id,
@@ -196,6 +200,7 @@ impl Parts {
             tools.push(Arc::new(ReplTool(repl.clone())));
         }
         tools.push(Arc::new(Sleep));
+        tools.push(Arc::new(Config::new(settings(launch, sandbox, grace, timeout))));
         tools.extend(reminders(&mailbox).tools());
         tools.retain(|tool| !rules.removes_tool(tool.name()));
         let tools = deferral::with_search(tools);
@@ -229,6 +234,31 @@ impl Parts {
             leases: self.leases.clone(),
         }
     }
+}
+
+/// The settings that an agent may know; the last two it may change.
+fn settings(
+    launch: &WorkerLaunch,
+    sandbox: &SandboxReport,
+    grace: Adjustable,
+    timeout: Adjustable,
+) -> Vec<RunSetting> {
+    const HOUR: u64 = 60 * 60;
+    let limits = &launch.limits;
+    let fixed = |name, value| RunSetting { name, value: RunValue::Fixed(value) };
+    let seconds = |name, time| RunSetting { name, value: RunValue::Seconds { time, most: HOUR } };
+    vec![
+        fixed("model", json!(launch.spec.model.display_name())),
+        fixed("unattended", json!(launch.unattended)),
+        fixed("worker.max_turns", json!(limits.max_turns)),
+        fixed("worker.budget_usd", json!(limits.budget.usd)),
+        fixed("worker.budget_tokens", json!(limits.budget.tokens)),
+        fixed("max_tool_concurrency", json!(limits.max_tool_concurrency)),
+        fixed("sandbox.tier", json!(u8::from(sandbox.tier))),
+        fixed("sandbox.network", json!(if limits.sandbox_network { "on" } else { "off" })),
+        seconds("background_grace", grace),
+        seconds("permission_timeout", timeout),
+    ]
 }
 
 /// Reminders that come to this inbox; the tools keep them.
@@ -336,7 +366,12 @@ pub(crate) fn run_id(launch: &WorkerLaunch) -> String {
     })
 }
 
-fn gate_config(launch: &WorkerLaunch, rules: RuleSet, sandbox: &SandboxReport) -> GateConfig {
+fn gate_config(
+    launch: &WorkerLaunch,
+    rules: RuleSet,
+    sandbox: &SandboxReport,
+    timeout: Adjustable,
+) -> GateConfig {
     GateConfig {
         worker_id: launch.spec.id.clone(),
         run: launch.run,
@@ -353,7 +388,7 @@ fn gate_config(launch: &WorkerLaunch, rules: RuleSet, sandbox: &SandboxReport) -
         home: launch.home.clone(),
         writable: vec![launch.temp_dir.clone()],
         readable: vec![launch.results_dir.clone(), launch.temp_dir.clone()],
-        timeout: Duration::from_millis(launch.limits.permission_timeout_ms),
+        timeout,
     }
 }
 

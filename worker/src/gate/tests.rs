@@ -94,7 +94,7 @@ impl Rig {
             home: root,
             writable: Vec::new(),
             readable: Vec::new(),
-            timeout: Duration::from_secs(600),
+            timeout: Duration::from_secs(600).into(),
         };
         let gate =
             WorkerGate::with_paths(config, files.clone(), paths, shell, recorder, state, clock.clone());

@@ -57,8 +57,8 @@ impl Lsp {
         if !is_visible {
             return Err(text::Unreadable::Missing.sentence(given));
         }
-        let place = self.languages.place_of(&real)?;
         let source = source(&real, given).await?;
+        let place = self.languages.place_of(&real)?;
         let client = self.languages.client(&place).await?;
         let answer = self.ask(&client, &place, &real, &source, &input).await;
         match answer {

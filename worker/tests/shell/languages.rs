@@ -260,17 +260,29 @@ async fn a_server_writes_nothing_in_the_worktree() {
     toy.assert_none_is_left().await;
 }
 
-/// A real server, where there is one.
-#[tokio::test]
-async fn rust_analyzer_finds_a_definition_in_another_file() {
-    let works = std::process::Command::new("rust-analyzer").arg("--version").output();
-    if !works.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: rust-analyzer is not installed on this machine");
-        return;
+/// Whether a real server is there; a test that is skipped says so.
+fn is_installed(program: &str) -> bool {
+    let asked = std::process::Command::new(program).arg("--version").output();
+    let is_installed = asked.is_ok_and(|output| output.status.success());
+    if !is_installed {
+        eprintln!("SKIPPED: {program} is not installed on this machine");
     }
+    is_installed
+}
+
+/// With the built-in table alone.
+fn real() -> Toy {
     let mut run_id = String::new();
     let place = Fixture::with(|config| run_id = config.run_id.clone());
-    let toy = Toy::over(place, run_id, Vec::new());
+    Toy::over(place, run_id, Vec::new())
+}
+
+#[tokio::test]
+async fn rust_analyzer_finds_a_definition_in_another_file() {
+    if !is_installed("rust-analyzer") {
+        return;
+    }
+    let toy = real();
     std::fs::create_dir(toy.place.tree().join("src")).unwrap();
     toy.put("Cargo.toml", "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
     toy.put("Cargo.lock", "version = 4\n\n[[package]]\nname = \"tiny\"\nversion = \"0.1.0\"\n");
@@ -279,5 +291,30 @@ async fn rust_analyzer_finds_a_definition_in_another_file() {
     let found = toy.ask("definition", "src/lib.rs", Some((4, 10))).await;
     says(&found, false, "src/far.rs:2:8: pub fn away() -> u8 {");
     says(&toy.ask("hover", "src/lib.rs", Some((4, 10))).await, false, "Far.");
+    toy.assert_none_is_left().await;
+}
+
+#[tokio::test]
+async fn clangd_finds_definitions_references_and_problems() {
+    if !is_installed("clangd") {
+        return;
+    }
+    let toy = real();
+    toy.put("far.h", "/// Far.\ninline int away() { return 7; }\n");
+    toy.put("near.cpp", "#include \"far.h\"\nint near() { return away() + away(); }\n");
+    let found = toy.ask("definition", "near.cpp", Some((2, 21))).await;
+    assert_eq!(said(&found), "1 definition:\nfar.h:2:12: inline int away() { return 7; }\n");
+    let found = toy.ask("references", "near.cpp", Some((2, 21))).await;
+    says(&found, false, "near.cpp:2:21: int near() { return away() + away(); }");
+    says(&toy.ask("hover", "near.cpp", Some((2, 21))).await, false, "Far.");
+    says(&toy.ask("documentSymbol", "near.cpp", None).await, false, "near.cpp:2:5: function near");
+    says(&toy.ask("diagnostics", "near.cpp", None).await, false, "No problems are known");
+    toy.put("near.cpp", "#include \"far.h\"\nint near() { return missing(); }\n");
+    let found = toy.ask("diagnostics", "near.cpp", None).await;
+    says(
+        &found,
+        false,
+        "near.cpp:2:21: error[undeclared_var_use] clang: Use of undeclared identifier 'missing'",
+    );
     toy.assert_none_is_left().await;
 }

@@ -36,6 +36,8 @@ const START_TIME: Duration = Duration::from_secs(30);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// How long a server that has just started may take until it says that it is busy.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
+/// Files that are open in a server at a time.
+const MAX_OPEN: usize = 64;
 /// Files whose diagnostics are kept.
 const MAX_FILES: usize = 2_000;
 /// A server answers so while it is behind what it was told (LSP 3.17: ContentModified, ServerCancelled).
@@ -55,6 +57,8 @@ pub(super) struct Client {
 
 struct Document {
     version: i32,
+    /// Counts openings: the oldest is closed when there are too many.
+    age: u64,
     text: Arc<str>,
 }
 
@@ -238,7 +242,14 @@ impl Client {
             None => {
                 let document = json!({"uri": uri, "languageId": language, "version": 1, "text": text});
                 self.tell("textDocument/didOpen", json!({"textDocument": document}))?;
-                documents.insert(uri, Document { version: 1, text: text.into() });
+                let age = documents.values().map(|document| document.age).max().unwrap_or(0) + 1;
+                documents.insert(uri, Document { version: 1, age, text: text.into() });
+                let oldest = documents.iter().min_by_key(|(_, document)| document.age);
+                let oldest = oldest.map(|(uri, _)| uri.clone()).filter(|_| documents.len() > MAX_OPEN);
+                if let Some(uri) = oldest {
+                    documents.remove(&uri);
+                    self.tell("textDocument/didClose", json!({"textDocument": {"uri": uri}}))?;
+                }
             }
         }
         Ok(true)
