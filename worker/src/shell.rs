@@ -179,6 +179,11 @@ impl Shell {
         self.reads_only.store(reads_only, Ordering::SeqCst);
     }
 
+    /// What programs may write now.
+    pub(crate) fn write_scope(&self) -> WriteScope {
+        self.policy().write_scope
+    }
+
     fn policy(&self) -> SandboxPolicy {
         let mut policy = self.config.policy.clone();
         if self.reads_only.load(Ordering::SeqCst) {

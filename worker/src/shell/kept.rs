@@ -54,7 +54,7 @@ impl Shell {
     /// The helper could not be started. A program that cannot be found ends at once with a word on its standard error.
     pub async fn keep(&self, request: KeptRequest) -> io::Result<(Kept, ChildStdin, ChildStdout)> {
         let config = &self.config;
-        let mut policy = config.policy.clone();
+        let mut policy = self.policy();
         if request.write_scope == WriteScope::ReadOnly {
             policy.write_scope = WriteScope::ReadOnly;
         }

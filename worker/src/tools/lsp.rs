@@ -29,7 +29,7 @@ pub use self::{
     fresh::WithDiagnostics,
     registry::{Languages, LanguagesConfig},
 };
-use super::{Files, lenient_number, parse, text};
+use super::{Files, disk, lenient_number, parse};
 
 /// How long a server may be busy with the project before it is asked all the same.
 const BUSY_TIME: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ impl Lsp {
         let real = self.files.real_path(call, given)?;
         let is_visible = (self.files.visible)(&self.files.path(given)) && (self.files.visible)(&real);
         if !is_visible {
-            return Err(text::Unreadable::Missing.sentence(given));
+            return Err(disk::Unreadable::Missing.sentence(given));
         }
         let source = source(&real, given).await?;
         let place = self.languages.place_of(&real)?;
@@ -170,7 +170,7 @@ fn silent(has_published: bool) -> String {
 /// The file as text.
 async fn source(real: &std::path::Path, given: &str) -> Result<String, String> {
     let path = real.to_owned();
-    let read = tokio::task::spawn_blocking(move || text::read_whole(&path)).await;
+    let read = tokio::task::spawn_blocking(move || disk::read_whole(&path)).await;
     let bytes =
         read.map_err(|_| format!("{given} could not be read"))?.map_err(|problem| problem.sentence(given))?;
     if bytes.len() > MAX_BYTES {

@@ -74,6 +74,8 @@ struct Interpreter {
     kept: Kept,
     stdin: ChildStdin,
     stdout: ChildStdout,
+    /// What it may write; what it was started with stays.
+    scope: WriteScope,
 }
 
 /// How a call ended.
@@ -106,20 +108,20 @@ impl Repl {
         if *self.has_ended.lock().unwrap_or_else(PoisonError::into_inner) {
             return Err("The run has ended.".to_owned());
         }
-        let request =
-            KeptRequest { argv: language.argv(), environment: Vec::new(), write_scope: WriteScope::Worktree };
+        let scope = self.shell.write_scope();
+        let request = KeptRequest { argv: language.argv(), environment: Vec::new(), write_scope: scope };
         let started = self.shell.keep(request).await;
         let (kept, stdin, stdout) =
             started.map_err(|error| format!("{} could not be started: {error}.", language.name()))?;
-        Ok(Interpreter { kept, stdin, stdout })
+        Ok(Interpreter { kept, stdin, stdout, scope })
     }
 
     async fn run(&self, input: Input, context: &ToolContext) -> Result<ToolOutput, String> {
         let language = input.language;
         let mut slot = self.slots[language as usize].lock().await;
-        if input.reset
-            && let Some(former) = slot.take()
-        {
+        // Plan mode takes away what one that runs already may write.
+        let is_other = |former: &mut Interpreter| input.reset || former.scope != self.shell.write_scope();
+        if let Some(former) = slot.take_if(is_other) {
             former.kept.end().await;
         }
         // While it works it is out of its place: a call that is dropped drops the interpreter, too.

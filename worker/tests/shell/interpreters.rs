@@ -130,5 +130,9 @@ async fn code_is_confined_as_commands_are() {
     let (said, is_error) =
         place.run("python", "import socket; socket.create_connection(('127.0.0.1', 9))").await;
     assert!(is_error && said.contains("PermissionError"), "{said}");
+    // Plan mode holds for what runs already, too.
+    place.place.shell.set_reads_only(true);
+    let (said, is_error) = place.run("python", "open('inside', 'w')").await;
+    assert!(is_error && said.contains("PermissionError"), "{said}");
     place.assert_none_is_left().await;
 }

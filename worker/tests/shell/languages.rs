@@ -97,7 +97,7 @@ fn context(cancel: &CancellationToken) -> ToolContext {
 fn said(output: &ToolOutput) -> String {
     let text = |block: &ResultBlock| match block {
         ResultBlock::Text { text } => text.clone(),
-        ResultBlock::Image { .. } => panic!("a picture"),
+        other => panic!("no text: {other:?}"),
     };
     output.content.iter().map(text).collect::<Vec<_>>().join("\n")
 }

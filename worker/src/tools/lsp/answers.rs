@@ -13,7 +13,7 @@ use lsp_types::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::tools::{Files, text};
+use crate::tools::{Files, disk};
 
 /// Places of one answer.
 const MAX_PLACES: usize = 100;
@@ -128,7 +128,7 @@ impl Shown<'_> {
     }
 
     fn may_show(&self, path: &Path) -> bool {
-        (self.files.visible)(path) && (self.files.visible)(&text::real_path(path))
+        (self.files.visible)(path) && (self.files.visible)(&disk::real_path(path))
     }
 
     /// Whether one of the places may not be seen.
@@ -258,7 +258,7 @@ fn understood<T: DeserializeOwned>(answer: Value) -> Result<T, String> {
 async fn read_lines(paths: Vec<PathBuf>) -> HashMap<PathBuf, Vec<String>> {
     let read = move || {
         let lines = |path: &PathBuf| {
-            let bytes = text::read_whole(path).ok()?;
+            let bytes = disk::read_whole(path).ok()?;
             Some(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect::<Vec<_>>())
         };
         paths.into_iter().filter_map(|path| lines(&path).map(|lines| (path, lines))).collect()

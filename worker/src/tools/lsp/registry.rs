@@ -10,7 +10,7 @@ use swarm_protocol::launch::LanguageServer;
 use tokio::sync::Mutex;
 
 use super::{client::Client, languages};
-use crate::{shell::Shell, tools::text};
+use crate::{shell::Shell, tools::disk};
 
 /// After its first start.
 const MAX_RESTARTS: u32 = 3;
@@ -154,7 +154,7 @@ impl Languages {
             let path = reqwest::Url::parse(&uri).ok().and_then(|url| url.to_file_path().ok());
             let read = match path.clone() {
                 Some(path) => {
-                    tokio::task::spawn_blocking(move || text::read_whole(&path).ok()).await.ok().flatten()
+                    tokio::task::spawn_blocking(move || disk::read_whole(&path).ok()).await.ok().flatten()
                 }
                 None => None,
             };

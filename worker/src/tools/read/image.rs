@@ -144,7 +144,7 @@ pub(super) mod tests {
             ResultBlock::Image { media_type, data } => {
                 (media_type.clone(), BASE64_STANDARD.decode(data).unwrap())
             }
-            ResultBlock::Text { text } => panic!("{text}"),
+            other => panic!("no picture: {other:?}"),
         }
     }
 

@@ -15,7 +15,7 @@ use html5ever::{
 use markup5ever_rcdom::{NodeData, RcDom};
 use tokio::time::Instant;
 
-use crate::tools::text;
+use crate::tools::view::looks_binary;
 
 /// Elements inside one another. Pages that people read stay below a hundred.
 const MAX_DEPTH: usize = 400;
@@ -77,7 +77,7 @@ pub(super) fn text_of(content_type: Option<&str>, bytes: &[u8]) -> Result<(Kind,
     // UTF-16 is full of zeros.
     let is_wide = charset.is_some_and(|charset| charset == UTF_16LE || charset == UTF_16BE)
         || Encoding::for_bom(bytes).is_some();
-    if !is_wide && text::looks_binary(bytes) {
+    if !is_wide && looks_binary(bytes) {
         return Err(format!("binary data of {} bytes", bytes.len()));
     }
     let kind = match declared {

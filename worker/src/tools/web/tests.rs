@@ -125,7 +125,7 @@ async fn call(tool: &impl Tool, input: Value) -> ToolOutput {
 fn said(output: &ToolOutput) -> &str {
     match &output.content[0] {
         ResultBlock::Text { text } => text,
-        ResultBlock::Image { .. } => panic!("a picture"),
+        other => panic!("no text: {other:?}"),
     }
 }
 
