@@ -4,8 +4,8 @@
 //! It knows only what the walk over the tree accepts, and refuses the rest.
 
 use super::{
-    Assignment, PlainCommand, Redirect, RedirectOp, TooComplex, Word,
-    parse::{has_brace_expansion, is_keyword},
+    Assignment, PlainCommand, Redirect, RedirectOp, TooComplex, Word, parse::is_keyword,
+    word::has_brace_expansion,
 };
 
 /// Where two readings part.

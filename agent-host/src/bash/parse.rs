@@ -4,7 +4,10 @@ use std::ops::ControlFlow;
 
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 
-use super::{Assignment, Connector, Parsed, PlainCommand, Redirect, RedirectOp, TooComplex, Word};
+use super::{
+    Assignment, Connector, Parsed, PlainCommand, Redirect, RedirectOp, TooComplex, Word,
+    word::has_brace_expansion,
+};
 
 /// Commands above this length always go to a person (the reference's number).
 pub const MAX_COMMAND_CHARS: usize = 10_000;
@@ -520,30 +523,4 @@ fn inside<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
 fn is_descriptor(word: &Word) -> bool {
     word.text()
         .is_some_and(|text| text == "-" || (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())))
-}
-
-/// `{a,b}` and `{1..3}` outside quotes. `{}` and `@{u}` are text to the shell.
-pub(super) fn has_brace_expansion(source: &str) -> bool {
-    let mut quote = None;
-    let mut escaped = false;
-    let mut open = 0_usize;
-    let mut previous = ' ';
-    for c in source.chars() {
-        if std::mem::take(&mut escaped) {
-            previous = ' ';
-            continue;
-        }
-        match (quote, c) {
-            (None | Some('"'), '\\') => escaped = true,
-            (None, '\'' | '"') => quote = Some(c),
-            (Some(open_quote), c) if c == open_quote => quote = None,
-            (None, '{') if previous != '$' => open += 1,
-            (None, '}') => open = open.saturating_sub(1),
-            (None, ',') if open > 0 => return true,
-            (None, '.') if open > 0 && previous == '.' => return true,
-            _ => {}
-        }
-        previous = c;
-    }
-    false
 }

@@ -174,3 +174,29 @@ impl Word {
         Ok(())
     }
 }
+
+/// `{a,b}` and `{1..3}` outside quotes. `{}` and `@{u}` are text to the shell.
+pub(super) fn has_brace_expansion(source: &str) -> bool {
+    let mut quote = None;
+    let mut escaped = false;
+    let mut open = 0_usize;
+    let mut previous = ' ';
+    for c in source.chars() {
+        if std::mem::take(&mut escaped) {
+            previous = ' ';
+            continue;
+        }
+        match (quote, c) {
+            (None | Some('"'), '\\') => escaped = true,
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open_quote), c) if c == open_quote => quote = None,
+            (None, '{') if previous != '$' => open += 1,
+            (None, '}') => open = open.saturating_sub(1),
+            (None, ',') if open > 0 => return true,
+            (None, '.') if open > 0 && previous == '.' => return true,
+            _ => {}
+        }
+        previous = c;
+    }
+    false
+}

@@ -1,6 +1,7 @@
 //! One call, one answer.
 
 mod bash;
+mod cwds;
 mod path;
 
 use std::path::{Path, PathBuf};

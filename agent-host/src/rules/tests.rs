@@ -12,6 +12,8 @@ use swarm_protocol::{
 use super::*;
 use crate::dangerous::DangerousForms;
 
+mod bash_files;
+mod bash_modes;
 mod bash_rules;
 mod measured;
 mod path_rules;

@@ -9,12 +9,13 @@ use swarm_protocol::{
 
 use super::{
     Case, DecidedBy, PermissionAnswer,
+    cwds::Cwds,
     path::{Access, Target},
     strictest,
 };
 use crate::{
-    bash::{self, Connector, Layer, Parsed, PlainCommand, RedirectOp, TooComplex, Word},
-    dangerous::{DangerousForm, FormKind, Place, normalize},
+    bash::{self, Layer, Parsed, PlainCommand, RedirectOp, TooComplex, Word},
+    dangerous::{DangerousForm, FormKind, Place},
     rules::{
         Entry, Look,
         command::{self, Breadth, Permit},
@@ -28,8 +29,6 @@ use crate::{
 /// Files that swallow or supply bytes and hold nothing.
 const NEUTRAL_FILES: [&str; 6] =
     ["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/zero", "/dev/tty"];
-/// More places than this, and where a command runs counts as unknown.
-const MAX_CWDS: usize = 8;
 
 impl Case<'_> {
     pub(super) fn command(&self, text: &str) -> PermissionAnswer {
@@ -473,65 +472,4 @@ fn risky_variable(layers: &[Layer]) -> Option<String> {
                 .find(|name| read_only::is_risky_assignment(name, &Word::unknown()))
                 .map(str::to_owned)
         })
-}
-
-/// The directories a command may run in: all that the `cd`s before it may have led to.
-struct Cwds {
-    current: Vec<PathBuf>,
-    all: Vec<PathBuf>,
-}
-
-impl Cwds {
-    fn new(cwd: &Path) -> Self {
-        Self { current: vec![cwd.to_path_buf()], all: vec![cwd.to_path_buf()] }
-    }
-
-    /// Empty when unknown.
-    fn current(&self) -> &[PathBuf] {
-        &self.current
-    }
-
-    /// Only `&&` tells that the `cd` before it succeeded.
-    fn enter(&mut self, command: &PlainCommand) {
-        if !matches!(command.after, Connector::And | Connector::Start) || command.depth > 0 {
-            self.current = self.all.clone();
-        }
-    }
-
-    fn leave(&mut self, command: &PlainCommand, home: &Path) {
-        let target = match command.program() {
-            Some("cd") => {
-                command.argv.iter().skip(1).find(|word| !matches!(word.text(), Some("--" | "-P" | "-L")))
-            }
-            // These may change the directory without saying so.
-            Some("pushd" | "popd" | "chdir" | "source" | "." | "eval" | "command" | "builtin") => {
-                self.forget();
-                return;
-            }
-            _ => return,
-        };
-        let next: Option<Vec<PathBuf>> = match target.map(|word| (word, word.text())) {
-            None => Some(vec![home.to_path_buf()]),
-            Some((word, Some(text))) if !word.glob && text != "-" => {
-                let text = match text.strip_prefix('~') {
-                    Some(rest) if word.tilde => format!("{}{rest}", home.display()),
-                    _ => text.to_owned(),
-                };
-                Some(self.current.iter().map(|cwd| normalize(&cwd.join(&text))).collect())
-            }
-            Some(_) => None,
-        };
-        match next {
-            Some(next) if !self.current.is_empty() && self.all.len() + next.len() <= MAX_CWDS => {
-                self.all.extend(next.iter().cloned());
-                self.current = next;
-            }
-            _ => self.forget(),
-        }
-    }
-
-    fn forget(&mut self) {
-        self.current.clear();
-        self.all.clear();
-    }
 }
