@@ -207,7 +207,7 @@ fn understood(wanted: usize) -> Vec<(String, Vec<PlainCommand>)> {
     let strategy = texts();
     let mut found = Vec::new();
     while found.len() < wanted {
-        let text = strategy.new_tree(&mut runner).unwrap().current();
+        let text = strategy.new_tree(&mut runner).expect("a vector of choices has a tree").current();
         if let Parsed::Simple(commands) = parse(&text)
             && !text.contains('\0')
         {
@@ -220,11 +220,11 @@ fn understood(wanted: usize) -> Vec<(String, Vec<PlainCommand>)> {
 fn run_all(base: &Path, texts: &[(String, Vec<PlainCommand>)]) {
     let mut file = Vec::new();
     for (n, (text, _)) in texts.iter().enumerate() {
-        fs::create_dir(base.join(n.to_string())).unwrap();
+        fs::create_dir(base.join(n.to_string())).expect("a fresh directory");
         file.extend_from_slice(text.as_bytes());
         file.push(0);
     }
-    fs::write(base.join("texts"), file).unwrap();
+    fs::write(base.join("texts"), file).expect("a file in a fresh directory");
     let status = Command::new("/bin/bash")
         .args(["--noprofile", "--norc", "-c", DRIVER])
         .env_clear()
