@@ -5,6 +5,7 @@
 //! environment or a working directory of its own.
 
 mod addresses;
+mod arguments;
 mod bash;
 mod dangerous;
 mod memory;
@@ -18,6 +19,7 @@ pub mod transcript;
 mod trust;
 
 pub use addresses::{AllowedAddress, NotAnAddress, NotPublic, may_reach};
+pub use arguments::arguments_hash;
 pub use bash::{
     Assignment, Connector, Layer, LayerKind, MAX_COMMAND_CHARS, Parsed, Piece, PlainCommand, Redirect,
     RedirectOp, TooComplex, Word, layers, parse,
@@ -40,8 +42,9 @@ pub use rules::{
     explain,
 };
 pub use settings::{
-    ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, Config, ConfigError,
-    ConfigInputs, ConfigProblem, ConfigReadError, EndpointProfile, ExplainedValue, Flag, IgnoredSetting,
-    Notify, Place as TextPlace, RememberError, RulePlace, Source, TomlText, remember, replace_file,
+    ChannelKind, ChannelSettings, ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError,
+    ClaudeSettingsFile, Config, ConfigError, ConfigInputs, ConfigProblem, ConfigReadError, EndpointProfile,
+    ExplainedValue, Flag, IgnoredSetting, Notify, Place as TextPlace, RememberError, RulePlace, Source,
+    TomlText, remember, replace_file,
 };
 pub use trust::{RepositoryWants, Trust, TrustError, revoke_trust};

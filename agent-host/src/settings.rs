@@ -18,7 +18,7 @@ mod tools;
 pub use claude::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, IgnoredSetting,
 };
-pub use config::{Config, ConfigInputs, ExplainedValue, Flag, Notify};
+pub use config::{ChannelKind, ChannelSettings, Config, ConfigInputs, ExplainedValue, Flag, Notify};
 pub use endpoint::EndpointProfile;
 pub use error::{ConfigError, ConfigProblem, ConfigReadError, Place, Source};
 pub use remember::{RememberError, RulePlace, remember};

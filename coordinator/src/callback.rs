@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Waits before the second and later tries.
-const PAUSES: [Duration; 5] = [
+pub(crate) const PAUSES: [Duration; 5] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
     Duration::from_secs(30),
@@ -28,10 +28,20 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `t=<unix>,v1=<hex HMAC-SHA256 of "t.body">`.
 pub(crate) fn signature(key: &str, unix: i64, body: &str) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).expect("HMAC takes keys of any length");
-    mac.update(format!("{unix}.{body}").as_bytes());
+    let mac = mac(key, unix, body);
     let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("t={unix},v1={hex}")
+}
+
+/// Whether a key made this signature. Takes as long whatever is wrong.
+pub(crate) fn is_signed(key: &str, unix: i64, body: &str, signature: &[u8]) -> bool {
+    mac(key, unix, body).verify_slice(signature).is_ok()
+}
+
+fn mac(key: &str, unix: i64, body: &str) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).expect("HMAC takes keys of any length");
+    mac.update(format!("{unix}.{body}").as_bytes());
+    mac
 }
 
 /// Delivers the callback of a finished task beside the session; the journal records what became of it. The
@@ -42,7 +52,8 @@ pub(crate) fn deliver(shared: &Arc<Shared>, model: &SessionModel, task_id: TaskI
     let view = views::task_view(model, task, clock::now());
     let Ok(body) = serde_json::to_string(&view) else { return };
     let handle = handle.clone();
-    let post = Post { url, key: shared.webhook_key.clone(), id: task_id.to_string(), body };
+    let key = shared.webhook_key.clone();
+    let post = Post { url, key, id: task_id.to_string(), body, signs_nonce: false };
     shared.background(async move {
         match post.deliver(&PAUSES).await {
             Ok(note) => record(&handle, task_id, true, note).await,
@@ -69,7 +80,7 @@ pub(crate) fn ask(shared: &Arc<Shared>, model: &SessionModel, request: &Permissi
     let ask = Ask { kind: "permission.requested", session_id: model.id, task_id: task.id, request };
     let Ok(body) = serde_json::to_string(&ask) else { return };
     let id = request.id.to_string();
-    let post = Post { url, key: shared.webhook_key.clone(), id: id.clone(), body };
+    let post = Post { url, key: shared.webhook_key.clone(), id: id.clone(), body, signs_nonce: false };
     shared.background(async move {
         // Not for longer than a request waits by default.
         if let Err(note) = post.deliver(&PAUSES[..4]).await {
@@ -79,17 +90,20 @@ pub(crate) fn ask(shared: &Arc<Shared>, model: &SessionModel, request: &Permissi
 }
 
 /// A signed POST.
-struct Post {
-    url: String,
-    key: String,
+pub(crate) struct Post {
+    pub(crate) url: String,
+    pub(crate) key: String,
     /// The idempotency key.
-    id: String,
-    body: String,
+    pub(crate) id: String,
+    pub(crate) body: String,
+    /// A nonce goes along in `Swarm-Nonce` and is signed before the body, so that a reader can tell a repeat by
+    /// somebody else; tries of ours have each their own.
+    pub(crate) signs_nonce: bool,
 }
 
 impl Post {
     /// Tries until it is taken; what came of it, as a note.
-    async fn deliver(&self, pauses: &[Duration]) -> Result<String, String> {
+    pub(crate) async fn deliver(&self, pauses: &[Duration]) -> Result<String, String> {
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(PATIENCE)
@@ -101,14 +115,19 @@ impl Post {
                 tokio::time::sleep(pauses[attempt - 1]).await;
             }
             let unix = clock::now().as_millis() / 1000;
-            let sent = client
+            let mut request = client
                 .post(&self.url)
                 .header("content-type", "application/json")
-                .header("swarm-signature", signature(&self.key, unix, &self.body))
-                .header("idempotency-key", &self.id)
-                .body(self.body.clone())
-                .send()
-                .await;
+                .header("idempotency-key", &self.id);
+            let signed = if self.signs_nonce {
+                let nonce = uuid::Uuid::new_v4().to_string();
+                let signed = signature(&self.key, unix, &format!("{nonce}.{}", self.body));
+                request = request.header("swarm-nonce", nonce);
+                signed
+            } else {
+                signature(&self.key, unix, &self.body)
+            };
+            let sent = request.header("swarm-signature", signed).body(self.body.clone()).send().await;
             match sent {
                 Ok(answer) if answer.status().is_success() => {
                     return Ok(format!("answered {}", answer.status().as_u16()));

@@ -47,7 +47,7 @@ mod stream;
 mod summary;
 mod task;
 mod terminal;
-mod text;
+pub(crate) mod text;
 mod words;
 
 /// The program. `COMPLETE` and `--help` are answered without a runtime.
@@ -160,15 +160,17 @@ fn with_runtime(shell: &mut Shell, command: &Command) -> Result<u8> {
 }
 
 async fn carry_out(shell: &mut Shell, command: &Command) -> Result<u8> {
-    use commands::{attach, cost, doctor, logs, permissions, ps, review, run, serve, setup, show, steer};
+    use commands::{
+        answers, attach, cost, doctor, logs, permissions, ps, review, run, serve, setup, show, steer,
+    };
     match command {
         Command::Run(args) => Box::pin(run::run(shell, args)).await,
         Command::Attach(args) => Box::pin(attach::attach(shell, args)).await,
         Command::Send(args) => steer::send(shell, args).await,
         Command::Stop(args) => steer::stop(shell, args).await,
         Command::Resume(args) => Box::pin(attach::resume(shell, args)).await,
-        Command::Approve(args) => steer::approve(shell, args).await,
-        Command::Deny(args) => steer::deny(shell, args).await,
+        Command::Approve(args) => answers::approve(shell, args).await,
+        Command::Deny(args) => answers::deny(shell, args).await,
         Command::Ps(args) => ps::ps(shell, args).await,
         Command::Show(args) => show::show(shell, args).await,
         Command::Logs(args) => logs::logs(shell, args).await,
@@ -184,7 +186,7 @@ async fn carry_out(shell: &mut Shell, command: &Command) -> Result<u8> {
         Command::Trust(args) => setup::trust(shell, args).await,
         Command::Doctor(args) => doctor::doctor(shell, args).await,
         Command::Config => setup::config(shell),
-        Command::Permissions(args) => permissions::permissions(shell, args),
+        Command::Permissions(args) => permissions::permissions(shell, args).await,
         Command::Completions(args) => setup::completions(shell, args),
     }
 }

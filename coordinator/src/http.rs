@@ -80,8 +80,9 @@ fn api() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(workers::explain))
         .routes(routes!(workers::terminal))
         .routes(routes!(workers::comments))
-        .routes(routes!(permissions::list))
+        .routes(routes!(permissions::list, permissions::answer_several))
         .routes(routes!(permissions::answer))
+        .routes(routes!(permissions::log))
         .routes(routes!(server::info))
         .routes(routes!(server::overview))
         .routes(routes!(server::cost))
@@ -102,6 +103,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/metrics", get(metrics::show))
         .route_layer(middleware::from_fn(limit_body))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&shared), auth::require))
+        .route("/api/v1/permissions/{id}/answer", axum::routing::post(permissions::answer_signed))
         .route("/api/v1/login", axum::routing::post(auth::login))
         .route("/api/v1/logout", axum::routing::post(auth::logout));
     let header = |name: HeaderName, value: &'static str| {

@@ -7,6 +7,7 @@
 
 mod always;
 mod callback;
+mod channel;
 pub mod cli;
 mod clock;
 mod desk;

@@ -117,7 +117,9 @@ pub(crate) fn apply(connection: &Connection, line: &EventLine) -> Result<(), Sto
                 ledger(connection, &session, key, "committed")?;
             }
         }
-        Event::SessionPermissionMode { .. }
+        // Nobody answers it by its id.
+        Event::PermissionJudged { .. }
+        | Event::SessionPermissionMode { .. }
         | Event::SessionRule { .. }
         | Event::SessionKeys { .. }
         | Event::Budget { .. }

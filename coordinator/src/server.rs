@@ -119,6 +119,10 @@ pub struct Shared {
     sandbox: tokio::sync::OnceCell<SandboxFacts>,
     pub(crate) bearer_token: String,
     pub(crate) webhook_key: String,
+    /// Signs what goes to the remote channel and what comes from it.
+    pub(crate) channel_key: String,
+    /// Answers that came from there.
+    pub(crate) nonces: crate::channel::Nonces,
     /// Where the HTTP API listens.
     pub(crate) address: std::net::SocketAddr,
     /// Where calls wait when a provider's limit was met.
@@ -366,6 +370,8 @@ impl Server {
             sandbox: tokio::sync::OnceCell::new(),
             bearer_token: home.secret("token")?,
             webhook_key: home.secret("webhook.key")?,
+            channel_key: home.secret("channel.key")?,
+            nonces: crate::channel::Nonces::default(),
             home,
             journal,
             live: LiveTable::default(),

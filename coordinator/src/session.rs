@@ -70,12 +70,12 @@ pub(crate) enum OrderError {
     /// Its branch was discarded.
     #[error("{0} was discarded; bring it back first: swarm restore {0}")]
     Discarded(WorkerId),
+    /// The answer was made for another call than the one that asks.
+    #[error("{0} asks for something else than what was answered")]
+    OtherArguments(PermissionRequestId),
     /// The request that the answer is for asks for a rule that nobody can write.
     #[error("no rule can say this call; allow it once instead")]
     NoRule,
-    /// The rule could not be written.
-    #[error("the rule could not be written: {0}")]
-    RuleNotWritten(String),
     /// The journal could not be written.
     #[error("the journal could not be written: {0}")]
     Storage(String),
@@ -196,6 +196,32 @@ pub(crate) struct Stopping {
     pub(crate) already: bool,
 }
 
+/// Which permission requests are answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    These(Vec<PermissionRequestId>),
+    /// All that are open when the order is taken up.
+    AllOpen,
+}
+
+/// An answer to permission requests, of a person here or at a remote channel.
+pub(crate) struct Answering {
+    pub(crate) wanted: Wanted,
+    pub(crate) answer: AnswerPermission,
+    pub(crate) by: Racer,
+    /// Which channel.
+    pub(crate) source: Option<String>,
+    /// One for each request.
+    pub(crate) reply: Reply<Vec<AnsweredRequest>>,
+}
+
+/// What became of an answer to one request.
+#[derive(Debug)]
+pub(crate) struct AnsweredRequest {
+    pub(crate) id: PermissionRequestId,
+    pub(crate) answered: Result<AnsweredPermission, OrderError>,
+}
+
 /// What an actor is asked to do.
 pub(crate) enum Order {
     // ------------------------------------------------------------------ people
@@ -212,12 +238,8 @@ pub(crate) enum Order {
     PermissionMode(PermissionMode, Reply<Result<(), OrderError>>),
     /// Compact the coordinator's history before its next request; answers whether there is any.
     Compact(Reply<bool>),
-    Answer {
-        id: PermissionRequestId,
-        answer: AnswerPermission,
-        by: Racer,
-        reply: Reply<Result<AnsweredPermission, OrderError>>,
-    },
+    /// An answer to permission requests.
+    Answer(Answering),
     Resume(KeyRing, Reply<Result<Resumed, OrderError>>),
     /// Runs with the state as it stands.
     Read(Box<dyn FnOnce(&SessionModel) + Send>),
@@ -315,6 +337,30 @@ impl SessionHandle {
         order: impl FnOnce(Reply<Result<T, OrderError>>) -> Order,
     ) -> Result<T, OrderError> {
         self.ask(order).await?
+    }
+
+    /// Answers one permission request.
+    pub(crate) async fn answer(
+        &self,
+        id: PermissionRequestId,
+        answer: AnswerPermission,
+        by: Racer,
+        source: Option<String>,
+    ) -> Result<AnsweredPermission, OrderError> {
+        let wanted = Wanted::These(vec![id.clone()]);
+        let answered = self.answer_all(wanted, answer, by, source).await?;
+        answered.into_iter().next().map_or(Err(OrderError::UnknownRequest(id)), |one| one.answered)
+    }
+
+    /// Answers several at once.
+    pub(crate) async fn answer_all(
+        &self,
+        wanted: Wanted,
+        answer: AnswerPermission,
+        by: Racer,
+        source: Option<String>,
+    ) -> Result<Vec<AnsweredRequest>, OrderError> {
+        self.ask(|reply| Order::Answer(Answering { wanted, answer, by, source, reply })).await
     }
 
     /// Reads from the state.

@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod budget;
+pub mod classifier;
 pub mod context;
 pub mod deferral;
 pub mod driver;

@@ -309,6 +309,8 @@ impl LoopState {
             | RecordBody::TaskItem { .. }
             | RecordBody::PermissionRequested { .. }
             | RecordBody::PermissionWithdrawn { .. }
+            | RecordBody::PermissionBid { .. }
+            | RecordBody::PermissionJudged { .. }
             | RecordBody::Snapshot { .. }
             | RecordBody::ContentReplacement { .. }
             | RecordBody::GrantRequested(_)
@@ -399,7 +401,7 @@ impl LoopState {
         }
     }
 
-    fn spend(&mut self, usage: Usage, cost: Cost) {
+    pub(crate) fn spend(&mut self, usage: Usage, cost: Cost) {
         self.usage += usage;
         self.cost += cost;
         self.run.usage += usage;

@@ -8,7 +8,10 @@ mod sessions;
 mod tasks;
 mod workers;
 
-pub use permissions::{AnswerPermission, AnsweredPermission, PermissionView};
+pub use permissions::{
+    AnswerPermission, AnswerPermissions, AnsweredOne, AnsweredPermission, PermissionRacer, PermissionView,
+    SignedAnswer,
+};
 pub use problem::Problem;
 pub use review::{
     ConflictFile, DiffView, DiscardView, MergeBody, MergeStrategy, MergeView, RestoreBody, RestoreView,

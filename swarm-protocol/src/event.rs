@@ -424,6 +424,14 @@ pub enum Event {
         /// The request.
         request: Box<PermissionRequest>,
     },
+    /// A classifier decided about a call that would have asked; nobody waits for anything.
+    #[serde(rename = "permission.judged")]
+    PermissionJudged {
+        /// What would have been asked.
+        request: Box<PermissionRequest>,
+        /// What was decided.
+        decision: PermissionDecision,
+    },
     /// A request was decided.
     #[serde(rename = "permission.decided")]
     PermissionDecided {
@@ -519,7 +527,9 @@ impl Event {
             | Self::ReviewDiscarded { worker_id, .. }
             | Self::ReviewRestored { worker_id, .. } => Some(worker_id),
             Self::NotificationQueued { notification } => Some(&notification.key.worker_id),
-            Self::PermissionRequested { request } => Some(&request.worker_id),
+            Self::PermissionRequested { request } | Self::PermissionJudged { request, .. } => {
+                Some(&request.worker_id)
+            }
             Self::Error { worker_id, .. } | Self::Live { worker_id, .. } | Self::Budget { worker_id, .. } => {
                 worker_id.as_ref()
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    ids::{CommandId, MessageId, RunNumber, SessionId, ToolUseId, WorkerId},
+    ids::{CommandId, MessageId, PermissionRequestId, RunNumber, SessionId, ToolUseId, WorkerId},
     permission::{PermissionDecision, PermissionMode, Rule},
     process::ProcessIdentity,
     record::{RecordBody, RecordHead},
@@ -17,10 +17,13 @@ use crate::{
 };
 
 /// The version this build speaks; the handshake takes the highest both know.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The version that knows the gates before providers' keys: who speaks an older one is told nothing of them.
 pub const PACE_SINCE: u32 = 2;
+
+/// The version that hears of a permission request that could not be journaled.
+pub const DESK_SINCE: u32 = 3;
 
 /// The oldest version this build still speaks.
 pub const OLDEST_PROTOCOL_VERSION: u32 = 1;
@@ -275,6 +278,14 @@ pub enum ToWorker {
         provider: String,
         /// What.
         order: PaceOrder,
+    },
+    /// A permission request could not be journaled, so nobody will answer it. May be lost: the request is then
+    /// resent.
+    PermissionNotTaken {
+        /// Which.
+        id: PermissionRequestId,
+        /// Why.
+        reason: String,
     },
     /// Still here.
     Ping,

@@ -240,6 +240,12 @@ pub struct AgentLimits {
     /// What single tools need to know.
     #[serde(default)]
     pub tools: ToolSettings,
+    /// Whether a small model may allow what a person is asked.
+    #[serde(default)]
+    pub classifier_racer: bool,
+    /// Whether a person is asked when the classifier of the mode `auto` is out of reach; else the call is refused.
+    #[serde(default)]
+    pub auto_mode_asks: bool,
 }
 
 /// What single tools need to know of the settings.

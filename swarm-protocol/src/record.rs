@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::{
     ids::{CommandId, MessageId, PermissionRequestId, RunNumber, ToolUseId},
     message::{Block, Message},
-    permission::PermissionRequest,
+    permission::{PermissionBid, PermissionDecision, PermissionRequest},
     time::Timestamp,
     usage::{Cost, Usage},
 };
@@ -148,6 +148,18 @@ pub enum RecordBody {
         id: PermissionRequestId,
         /// Why.
         reason: String,
+    },
+    /// A rule, a hook or a model has an answer to a request that waits.
+    PermissionBid {
+        /// The answer.
+        bid: PermissionBid,
+    },
+    /// A classifier decided about a call that would have asked.
+    PermissionJudged {
+        /// What would have been asked.
+        request: Box<PermissionRequest>,
+        /// What was decided.
+        decision: PermissionDecision,
     },
     /// The working tree was kept under a hidden ref.
     Snapshot {
@@ -308,6 +320,8 @@ impl RecordBody {
             Self::CommandAccepted { .. } => "command_accepted",
             Self::PermissionRequested { .. } => "permission_requested",
             Self::PermissionWithdrawn { .. } => "permission_withdrawn",
+            Self::PermissionBid { .. } => "permission_bid",
+            Self::PermissionJudged { .. } => "permission_judged",
             Self::Snapshot { .. } => "snapshot",
             Self::CompactBoundary(_) => "compact_boundary",
             Self::ContentReplacement { .. } => "content_replacement",
@@ -332,6 +346,8 @@ impl RecordBody {
                 | Self::CommandAccepted { .. }
                 | Self::PermissionRequested { .. }
                 | Self::PermissionWithdrawn { .. }
+                | Self::PermissionBid { .. }
+                | Self::PermissionJudged { .. }
                 | Self::Snapshot { .. }
                 | Self::GrantRequested(_)
                 | Self::GrantSettled { .. }

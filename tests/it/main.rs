@@ -5,10 +5,12 @@
 
 mod rig;
 
+mod approvals;
 mod budgets;
 mod bypasses;
 mod caching;
 mod cases;
+mod classifiers;
 mod clearing;
 mod compaction;
 mod context;

@@ -1,6 +1,11 @@
 //! What asks, and who answers: a person over HTTP, a rule, time, or nobody.
 
-use integration_tests::{Reply, TestRepo, model_server::Request, wait::SOON, when};
+use integration_tests::{
+    Reply, TestRepo, eventually,
+    model_server::Request,
+    wait::{LATER, SOON},
+    when,
+};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -86,11 +91,10 @@ async fn an_answer_for_the_session_settles_what_waits_elsewhere_and_what_comes()
     rig.answer(&request, &json!({"decision": "allow", "scope": "session"})).await;
     assert_eq!(rig.done(&task).await["verdict"], "complete");
     assert_eq!(asked(&rig, &task).await, 2, "those two that waited, and no third");
-    assert_eq!(
-        rig.events(&task, "permission.withdrawn").await.len(),
-        1,
-        "the other one needs no answer any more"
-    );
+    let decided = rig.events(&task, "permission.decided").await;
+    let by: Vec<&Value> = decided.iter().map(|event| &event["decision"]["by"]).collect();
+    assert_eq!(by, ["person", "rule"], "the other one needs no answer any more");
+    assert!(rig.events(&task, "permission.withdrawn").await.is_empty());
     let left = rig.worker(&task, "left").await;
     assert_eq!(rig.at(&left, "b.txt").as_deref(), Some(""));
 }
@@ -252,4 +256,222 @@ async fn case_18_a_write_into_the_main_checkout_is_refused_and_a_change_that_hap
     assert_eq!(rig.repo.read("shared.txt"), "changed meanwhile\n");
     assert!(rig.model.requests_of(COORDINATE).len() >= 2);
     tokio::time::timeout(SOON, rig.task(&task)).await.expect("the server answers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_requests_are_answered_at_once_by_name_or_all_of_a_session() {
+    let rig = Rig::new().await;
+    rig.coordinator(
+        Reply::new().tool("Agent", agent("one")).tool("Agent", agent("two")).tool("Agent", agent("three")),
+    );
+    for name in ["one", "two", "three"] {
+        writer(&rig, name, &[&format!("{name}.txt"), &format!("{name}-more.txt")]);
+    }
+    let task = rig.submit_with(asking()).await;
+    let open = open_requests(&rig, 3).await;
+    let id = |name: &str| {
+        let view = open.iter().find(|view| view["worker_name"] == name).expect("it asks");
+        view["request"]["id"].as_str().expect("an id").to_owned()
+    };
+    let (one, two) = (id("one"), id("two"));
+    // Named ones; a name that is none harms no other, and one that is named twice is answered once.
+    let body =
+        json!({"ids": [one, "req-00000000", two, one], "answer": {"decision": "deny", "reason": "Both."}});
+    let answered = rig.api().post("/permissions", &body).await;
+    let shown: Vec<(&Value, &Value, &Value)> = answered
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| (&one["id"], &one["answered"]["won"], &one["problem"]["code"]))
+        .collect();
+    let (yes, none) = (json!(true), Value::Null);
+    let unknown = json!("unknown_id");
+    assert_eq!(
+        shown,
+        [(&json!(one), &yes, &none), (&json!("req-00000000"), &none, &unknown), (&json!(two), &yes, &none)]
+    );
+    // The rest and what came meanwhile, by the session.
+    open_requests(&rig, 3).await;
+    let body = json!({"session_id": task.session, "answer": {"decision": "allow"}});
+    let answered = rig.api().post("/permissions", &body).await;
+    assert_eq!(answered.as_array().map(Vec::len), Some(3));
+    // The last one is answered in the shell, all at once again.
+    open_requests(&rig, 1).await;
+    let said =
+        rig.home.run(rig.repo.path(), &["approve", "--all", &task.session]).await.expect_code(0).stdout;
+    assert!(said.contains("allowed once: "), "{said}");
+    rig.done(&task).await;
+    let three = rig.worker(&task, "three").await;
+    assert_eq!(rig.at(&three, "three-more.txt").as_deref(), Some("x\n"));
+    let one = rig.worker(&task, "one").await;
+    assert_eq!((rig.at(&one, "one.txt"), rig.at(&one, "one-more.txt").as_deref()), (None, Some("x\n")));
+    for body in [json!({"answer": {"decision": "deny"}}), json!({"ids": [], "answer": {"decision": "deny"}})]
+    {
+        let (status, problem) = rig.api().try_post("/permissions", &body).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::BAD_REQUEST, &json!("bad_request")));
+    }
+}
+
+/// Waits until so many requests are open.
+async fn open_requests(rig: &Rig, n: usize) -> Vec<Value> {
+    eventually(LATER, &format!("{n} open requests"), async || {
+        let open = rig.api().get("/permissions").await;
+        match open.as_array() {
+            Some(views) if views.len() == n => Ok(views.clone()),
+            _ => Err(format!("{open:#}")),
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn z01_two_agents_with_the_same_id_for_their_calls_are_woken_each_by_its_own_answer() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::new().tool("Agent", agent("left")).tool("Agent", agent("right")));
+    for name in ["left", "right"] {
+        let (tool, input) = write(&format!("{name}.txt"), "x\n");
+        rig.model.agent(
+            &prompt(name),
+            [Reply::new().tool_with_id("toolu_same", tool, input), Reply::say("Tried all.")],
+        );
+    }
+    let task = rig.submit_with(asking()).await;
+    let open = open_requests(&rig, 2).await;
+    assert_eq!(open[0]["request"]["tool_use_id"], open[1]["request"]["tool_use_id"]);
+    let of = |name: &str| open.iter().find(|view| view["worker_name"] == name).expect("it asks").clone();
+    rig.answer(&of("right"), &json!({"decision": "allow"})).await;
+    rig.worker_is(&task, "right", "ended", |worker| worker["ended_at"].is_string()).await;
+    assert_eq!(rig.worker(&task, "left").await["status"], "waiting", "nobody has answered it");
+    rig.answer(&of("left"), &json!({"decision": "deny"})).await;
+    rig.done(&task).await;
+    let (left, right) = (rig.worker(&task, "left").await, rig.worker(&task, "right").await);
+    assert_eq!(rig.at(&right, "right.txt").as_deref(), Some("x\n"));
+    assert_eq!(left["commits"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn z02_the_same_call_twice_is_one_question_and_its_answer_is_used_up_by_it() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", agent("twice")));
+    // Reads outside the worktree, which ask and run beside one another.
+    let outside = rig.home.user_home().join("outside.txt");
+    std::fs::write(&outside, "seen\n").expect("the home is ours");
+    let read = || ("Read", json!({"file_path": outside}));
+    let two = || Reply::new().tool(read().0, read().1).tool(read().0, read().1);
+    rig.model.agent(&prompt("twice"), [two(), call(read()), Reply::say("Read all.")]);
+    let task = rig.submit().await;
+    let open = open_requests(&rig, 2).await;
+    assert_eq!(open[0]["joined"], json!([open[1]["request"]["id"]]));
+    assert_eq!(open[0]["request"]["args_hash"], open[1]["request"]["args_hash"]);
+    // An answer to something else than what is asked is none.
+    let (status, problem) = rig
+        .api()
+        .try_post(
+            &format!("/permissions/{}", open[0]["request"]["id"].as_str().expect("an id")),
+            &json!({"decision": "allow", "args_hash": "0".repeat(64)}),
+        )
+        .await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("other_arguments")));
+    rig.answer(&open[0], &json!({"decision": "allow", "args_hash": open[0]["request"]["args_hash"]})).await;
+    let late = rig.answer(&open[1], &json!({"decision": "deny"})).await;
+    assert_eq!((&late["won"], &late["decision"]["decision"]), (&json!(false), &json!("allow")));
+    // Once is once: the next call asks anew.
+    let third = open_requests(&rig, 1).await;
+    rig.answer(&third[0], &json!({"decision": "deny"})).await;
+    rig.done(&task).await;
+    let results = all_results(&rig, "twice").await;
+    assert_eq!(results.iter().map(|(_, is_error)| *is_error).collect::<Vec<_>>(), [false, false, true]);
+    let log = rig.api().get(&format!("/sessions/{}/permissions", task.session)).await;
+    let deciders: Vec<(&Value, &Value)> = log
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|view| (&view["decision"]["decision"], &view["decision"]["args_hash"]))
+        .collect();
+    let hash = &open[0]["request"]["args_hash"];
+    let (allow, deny) = (json!("allow"), json!("deny"));
+    assert_eq!(deciders, [(&allow, hash), (&allow, hash), (&deny, hash)]);
+    let shown =
+        rig.home.run(rig.repo.path(), &["permissions", "log", &task.session]).await.expect_code(0).stdout;
+    assert_eq!(shown.matches(hash.as_str().expect("a hash")).count(), 3, "{shown}");
+    assert!(shown.contains("allowed once by a person") && shown.contains("outside.txt"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn z04_a_request_that_cannot_be_journaled_fails_its_call_and_the_agent_goes_on() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", agent("writer")));
+    let (tool, input) = write("a.txt", "x\n");
+    rig.model.agent(
+        &prompt("writer"),
+        [Reply::new().tool(tool, input).hold("asks"), Reply::say("Went on.").hold("went on")],
+    );
+    let task = rig.submit_with(asking()).await;
+    rig.model.gate("asks").reached().await;
+    let path = rig.home.path().join("journal.sqlite");
+    let mut journal = rusqlite::Connection::open(path).expect("the journal can be opened");
+    let foreign =
+        journal.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).expect("a lock");
+    rig.model.gate("asks").open();
+    // The journal is still not to be had: the agent has its answer all the same.
+    rig.model.gate("went on").reached().await;
+    let results = all_results(&rig, "writer").await;
+    assert!(results[0].1 && results[0].0.contains("could not be recorded"), "{results:?}");
+    drop(foreign);
+    rig.model.gate("went on").open();
+    rig.done(&task).await;
+    assert_eq!(
+        rig.api().get("/permissions").await,
+        json!([]),
+        "nothing waits for an answer that is not wanted"
+    );
+    assert_eq!(rig.worker(&task, "writer").await["commits"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn z05_a_request_of_an_agent_names_it_everywhere() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", agent("scribe")));
+    writer(&rig, "scribe", &["a.txt"]);
+    let task = rig.submit_with(asking()).await;
+    let request = rig.permission_request(&task).await;
+    let worker = rig.worker_has_status(&task, "scribe", "waiting").await;
+    assert_eq!(
+        (&request["worker_name"], &request["request"]["worker_id"]),
+        (&json!("scribe"), &worker["id"])
+    );
+    let racers: Vec<&Value> =
+        request["racers"].as_array().expect("who may decide").iter().map(|r| &r["by"]).collect();
+    assert_eq!(racers, ["rule", "person", "timeout"]);
+    let listed = rig.home.run(rig.repo.path(), &["ps"]).await.expect_code(0).stdout;
+    assert!(listed.contains("scribe"), "{listed}");
+    let refused = rig.home.run(rig.repo.path(), &["deny", "scribe"]).await.expect_code(0).stdout;
+    assert!(refused.contains("denied"), "{refused}");
+    rig.done(&task).await;
+    let logged = rig.home.run(rig.repo.path(), &["permissions", "log", "scribe"]).await.expect_code(0).stdout;
+    assert!(logged.contains("scribe") && logged.contains("denied by a person"), "{logged}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_rejects_nothing_and_the_end_of_the_session_rejects_all() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::new().tool("Agent", agent("left")).tool("Agent", agent("right")));
+    for name in ["left", "right"] {
+        writer(&rig, name, &[&format!("{name}.txt")]);
+    }
+    let task = rig.submit_with(asking()).await;
+    let mut watching = rig.api().events(&format!("/sessions/{}/events", task.session), Some("0")).await;
+    watching
+        .wait_for("a request on the stream", |event| {
+            (event.data["kind"] == "permission.requested").then_some(())
+        })
+        .await;
+    let open = open_requests(&rig, 2).await;
+    drop(watching);
+    assert_eq!(open_requests(&rig, 2).await.len(), open.len());
+    rig.api().delete(&format!("/sessions/{}", task.session)).await;
+    let decided = rig.events(&task, "permission.decided").await;
+    let by: Vec<&Value> = decided.iter().map(|event| &event["decision"]["by"]).collect();
+    assert_eq!(by, ["session_end", "session_end"]);
+    assert_eq!(rig.answer(&open[0], &json!({"decision": "allow"})).await["won"], false);
 }

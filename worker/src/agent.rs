@@ -28,6 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     checkpoint::{self, Checkpoint},
     clock::RunClock,
+    gate::{Classifier, ClassifierRacer},
     grants::LeasedGrants,
     inner::Minds,
     link::{Link, LinkConfig, LinkState, Outbox},
@@ -320,6 +321,7 @@ impl Agent {
         } else {
             Arc::new(Unlimited)
         };
+        self.arm(parts, helper.as_ref().unwrap_or(&model));
         let ports = Ports {
             model,
             fallback,
@@ -334,6 +336,19 @@ impl Agent {
             observer: self.link.outbox.clone(),
         };
         Ok(Engine::new(config, ports, state))
+    }
+
+    /// Gives the gate the model that its classifiers ask: the small one, where there is one.
+    fn arm(&self, parts: &Parts, model: &Arc<dyn Model>) {
+        let limits = &self.launch.limits;
+        let Caps { usd, tokens } = limits.budget;
+        let leases = self.launch.needs_grants.then(|| parts.leases.clone());
+        let budget = Budget { usd, tokens };
+        let classifier = Arc::new(Classifier::new(model.clone(), self.recorder.clone(), leases, budget));
+        if limits.classifier_racer && !self.launch.unattended {
+            parts.gate.race(vec![Arc::new(ClassifierRacer(classifier.clone()))]);
+        }
+        parts.gate.judge_by(classifier);
     }
 
     /// A model behind the gate that all who share its key have.

@@ -6,9 +6,10 @@ use std::{
     path::PathBuf,
 };
 
+use query_engine::classifier::CompactHistory;
 use serde::{Deserialize, Serialize};
 use swarm_protocol::{
-    CommandId, PermissionRequestId, RunNumber, Timestamp, ToolUseId, Usage,
+    Block, CommandId, Message, PermissionRequestId, RunNumber, Timestamp, ToolUseId, Usage,
     ids::MessageId,
     record::{CommandRun, LastWords, Origin, Record, RecordBody, TaskItem, TodoItem, ToolEffect},
     usage::Cost,
@@ -47,6 +48,12 @@ pub struct Facts {
     pub last_grant: u64,
     /// Messages of persons that are in the conversation.
     pub messages: HashSet<MessageId>,
+    /// What a classifier is shown of the conversation.
+    #[serde(default)]
+    pub history: CompactHistory,
+    /// What all calls of this agent used, in any run.
+    #[serde(default)]
+    pub spent: (Usage, Cost),
 }
 
 /// The sums of one run.
@@ -94,6 +101,8 @@ impl Facts {
             open_requests: Vec::new(),
             last_grant: 0,
             messages: HashSet::new(),
+            history: CompactHistory::default(),
+            spent: Default::default(),
         }
     }
 
@@ -117,9 +126,17 @@ impl Facts {
 
     fn of_every_run(&mut self, record: &Record) {
         match &record.body {
-            RecordBody::Assistant { .. } => self.last_answer = Some(record.timestamp),
-            RecordBody::User { commands, origin, .. } => {
+            RecordBody::Assistant { message, usage, cost, .. } => {
+                self.last_answer = Some(record.timestamp);
+                self.spend(*usage, *cost);
+                for (id, tool, input) in message.tool_uses() {
+                    self.history.called(id.as_str(), tool, input);
+                }
+            }
+            RecordBody::HelperCall { usage, cost, .. } => self.spend(*usage, *cost),
+            RecordBody::User { message, commands, origin } => {
                 self.taken.extend(commands);
+                self.note_words(message, origin);
                 match origin {
                     Origin::Prompt => self.has_prompt = true,
                     Origin::Person { message_id: Some(id) } => {
@@ -154,6 +171,27 @@ impl Facts {
                 }
             }
             _ => {}
+        }
+    }
+}
+
+impl Facts {
+    fn spend(&mut self, usage: Usage, cost: Cost) {
+        self.spent.0 += usage;
+        self.spent.1 += cost;
+    }
+
+    /// What was said to the agent, for classifiers: of its first message the task alone, which stands last.
+    fn note_words(&mut self, message: &Message, origin: &Origin) {
+        match origin {
+            Origin::Prompt => {
+                if let Some(Block::Text { text }) = message.content.last() {
+                    self.history.given(text);
+                }
+            }
+            Origin::Person { .. } => self.history.said(&message.text()),
+            Origin::Coordinator => self.history.given(&message.text()),
+            Origin::ToolResults | Origin::Notifications | Origin::Harness | Origin::Summary => {}
         }
     }
 }

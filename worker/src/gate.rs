@@ -3,44 +3,57 @@
 //!
 //! ```text
 //! decide -> allow | deny
-//!        -> ask -> requested -> decided | settled by a rule | timed out | withdrawn (call cancelled)
+//!        -> ask -> requested -> decided | not taken | timed out | withdrawn (call cancelled)
+//!                     └ bids of rules that changed meanwhile, and of racers beside the agent
 //! ```
+//!
+//! What the desk decided is the only word that lets a call pass which asked: a rule or mode that comes later bids
+//! for it like everybody else.
 
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
-use agent_host::{DiskPaths, PathResolver, PermissionAnswer, RuleSet, SandboxState};
+use agent_host::{DiskPaths, PathResolver, PermissionAnswer, RuleSet, SandboxState, arguments_hash};
 use async_trait::async_trait;
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use query_engine::ports::{Durability, Gate, GateAnswer, Observer, Repeats, Subject, Tool, ToolContext};
 use serde_json::Value;
 use swarm_protocol::{
-    PermissionRequestId, RunNumber, ToolUseId, WaitingFor, WorkerId,
+    PermissionRequestId, RunNumber, ToolUseId, Usage, WaitingFor, WorkerId,
     frame::Live,
     launch::Isolation,
-    permission::{PermissionDecision, PermissionMode, PermissionRequest, Rule, RuleBehavior},
+    permission::{
+        Decision, PermissionBid, PermissionDecision, PermissionMode, PermissionRequest, Racer, Rule,
+        RuleBehavior,
+    },
     record::{RecordBody, input_summary},
+    usage::Cost,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::RunClock,
-    link::LinkState,
+    link::{LinkState, NotTaken},
     record::{Recorder, now},
     shell::Shell,
     tools::{Files, config::Adjustable, edit::Doubt},
 };
 
+mod automatic;
+mod classifier;
 mod deadline;
 mod judge;
 mod words;
 
+use automatic::Automatic;
+pub use classifier::{Classifier, ClassifierRacer};
 use deadline::Deadline;
-use judge::{Judge, Question};
+use judge::{Judge, Question, Ruling};
 use words::{SEEK, by_rules, from_decision, refused};
 
 /// The server denies what nobody answered; should its word not come, the worker does so this much later.
@@ -74,6 +87,24 @@ pub struct GateConfig {
     pub readable: Vec<PathBuf>,
     /// How long a request waits.
     pub timeout: Adjustable,
+    /// A person is asked where the classifier of the mode `auto` is out of reach; else the call is refused.
+    pub asks_when_unavailable: bool,
+}
+
+/// What the gate hears of the server beside its decisions.
+#[derive(Clone)]
+pub struct GateLink {
+    /// Where the connection stands.
+    pub state: watch::Receiver<LinkState>,
+    /// Requests that nobody will answer.
+    pub not_taken: NotTaken,
+}
+
+/// Somebody beside the person who may have a word about a request that waits: the classifier, or hooks.
+#[async_trait]
+pub trait RacerPort: Send + Sync {
+    /// A word for the desk; none leaves the request to the others. Dropped when the request is settled.
+    async fn word(&self, request: &PermissionRequest) -> Option<PermissionBid>;
 }
 
 /// The gate of a run.
@@ -81,7 +112,9 @@ pub struct WorkerGate {
     judge: Arc<Judge>,
     shell: Arc<Shell>,
     recorder: Arc<Recorder>,
-    link: watch::Receiver<LinkState>,
+    link: GateLink,
+    racers: OnceLock<Vec<Arc<dyn RacerPort>>>,
+    automatic: Automatic,
     clock: Arc<RunClock>,
     open: Mutex<HashMap<PermissionRequestId, mpsc::Sender<News>>>,
 }
@@ -100,7 +133,7 @@ impl WorkerGate {
         files: Arc<Files>,
         shell: Arc<Shell>,
         recorder: Arc<Recorder>,
-        link: watch::Receiver<LinkState>,
+        link: GateLink,
         clock: Arc<RunClock>,
     ) -> Self {
         Self::with_paths(config, files, Arc::new(DiskPaths), shell, recorder, link, clock)
@@ -113,12 +146,28 @@ impl WorkerGate {
         paths: Arc<dyn PathResolver>,
         shell: Arc<Shell>,
         recorder: Arc<Recorder>,
-        link: watch::Receiver<LinkState>,
+        link: GateLink,
         clock: Arc<RunClock>,
     ) -> Self {
         shell.set_reads_only(config.mode == PermissionMode::Plan);
         let judge = Arc::new(Judge::new(config, files, paths));
-        Self { judge, shell, recorder, link, clock, open: Mutex::default() }
+        Self {
+            judge,
+            shell,
+            recorder,
+            link,
+            racers: OnceLock::new(),
+            automatic: Automatic::default(),
+            clock,
+            open: Mutex::default(),
+        }
+    }
+
+    /// Who else may have a word about requests from now on. Said once, when the run has its models.
+    pub fn race(&self, racers: Vec<Arc<dyn RacerPort>>) {
+        if self.racers.set(racers).is_err() {
+            tracing::error!("the racers of this run were named twice");
+        }
     }
 
     /// A decision of the server; one for a request that does not wait (any more) changes nothing.
@@ -191,7 +240,7 @@ impl WorkerGate {
         }
         match self.judge.answer(&question).await {
             Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
-            Ok(answer) => match answer.behavior {
+            Ok(Ruling { answer, .. }) => match answer.behavior {
                 RuleBehavior::Allow => GateAnswer::Allow,
                 RuleBehavior::Deny => by_rules(&answer),
                 RuleBehavior::Ask => refused(format!(
@@ -202,9 +251,48 @@ impl WorkerGate {
         }
     }
 
-    async fn ask(&self, question: &Question, context: &ToolContext, answer: PermissionAnswer) -> GateAnswer {
-        let request = self.request(&question.tool, &question.input, &question.call, Some(&answer));
-        self.put_to_the_person(request, &context.observer, &context.cancel, Some(question)).await
+    /// The model that the gate of the mode `auto` asks from now on. Said once, when the run has its models.
+    pub fn judge_by(&self, classifier: Arc<Classifier>) {
+        self.automatic.judge_by(classifier);
+    }
+
+    async fn ask(
+        &self,
+        question: &Question,
+        context: &ToolContext,
+        answer: PermissionAnswer,
+        is_persons: bool,
+    ) -> GateAnswer {
+        let may_race = !is_persons && !self.automatic.is_on(&self.judge);
+        self.put_to_the_desk(question, context, answer, None, may_race).await
+    }
+
+    /// Asks although something else was to decide; `why` says what became of that.
+    async fn ask_because(
+        &self,
+        question: &Question,
+        context: &ToolContext,
+        answer: PermissionAnswer,
+        why: Option<&str>,
+    ) -> GateAnswer {
+        self.put_to_the_desk(question, context, answer, why, false).await
+    }
+
+    async fn put_to_the_desk(
+        &self,
+        question: &Question,
+        context: &ToolContext,
+        answer: PermissionAnswer,
+        why: Option<&str>,
+        may_race: bool,
+    ) -> GateAnswer {
+        let cwd = question.cwd.to_string_lossy();
+        let mut request =
+            self.request(&question.tool, &question.input, &question.call, Some(&cwd), Some(&answer));
+        if let Some(why) = why {
+            request.why = format!("{} You are asked because {why}.", request.why);
+        }
+        self.put_to_the_person(request, &context.observer, &context.cancel, Some(question), may_race).await
     }
 
     /// Asks whether an edit may change what is only like the text it names: no rule has a say in that.
@@ -215,14 +303,17 @@ impl WorkerGate {
         answer: Option<&PermissionAnswer>,
         doubt: Doubt,
     ) -> GateAnswer {
-        let mut request = self.request(&question.tool, &question.input, &question.call, answer);
+        let cwd = question.cwd.to_string_lossy();
+        let mut request = self.request(&question.tool, &question.input, &question.call, Some(&cwd), answer);
         request.why = format!("{} It asks because {}.", request.why, doubt.sentence).trim_start().to_owned();
         request.proposed_rule = None;
         if let Some(input) = request.input.as_object_mut() {
             // Beside the text that the model named.
             input.insert("stands_in_the_file".to_owned(), doubt.texts.join("\n\n").into());
         }
-        let answer = self.put_to_the_person(request, &context.observer, &context.cancel, None).await;
+        // The answer is bound to what was shown.
+        request.args_hash = arguments_hash(&request.tool, request.cwd.as_deref(), &request.input);
+        let answer = self.put_to_the_person(request, &context.observer, &context.cancel, None, false).await;
         if answer == GateAnswer::Allow {
             self.judge.agree(question, doubt);
         }
@@ -237,25 +328,28 @@ impl WorkerGate {
         observer: &Arc<dyn Observer>,
         cancel: &CancellationToken,
         question: Option<&Question>,
+        may_race: bool,
     ) -> GateAnswer {
         let id = request.id.clone();
         // One decision and one look.
         let (sender, news) = mpsc::channel(2);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
         let registered = Registered { gate: self, id: &id };
+        let not_taken = self.link.not_taken.subscribe();
         let cause = format!("{} {}", request.tool, request.summary);
-        let record = RecordBody::PermissionRequested { request: Box::new(request) };
+        let record = RecordBody::PermissionRequested { request: Box::new(request.clone()) };
         if let Err(error) = self.recorder.write(vec![record], Durability::Now).await {
-            return refused(format!("The permission request could not be recorded: {error}."));
+            return refused(format!("The permission request could not be recorded: {error}. {SEEK}"));
         }
         observer.live(Live::Waiting { waiting_for: Some(WaitingFor::Permission), cause, until: None });
-        let settled = self.wait(question, cancel, news).await;
+        let settled = self.wait(&request, question, may_race, cancel, news, not_taken).await;
         drop(registered);
         if self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             observer.live(Live::Waiting { waiting_for: None, cause: String::new(), until: None });
         }
         match settled {
-            Settled::By(decision) => from_decision(&decision),
+            Settled::By(decision) if is_for(&decision, &request) => from_decision(&decision),
+            Settled::By(_) => refused(format!("The answer was given to another call than this one. {SEEK}")),
             Settled::Here { answer, reason } => {
                 let withdrawn = RecordBody::PermissionWithdrawn { id: id.clone(), reason };
                 match self.recorder.write(vec![withdrawn], Durability::Soon).await {
@@ -268,12 +362,18 @@ impl WorkerGate {
 
     async fn wait(
         &self,
+        request: &PermissionRequest,
         question: Option<&Question>,
+        may_race: bool,
         cancel: &CancellationToken,
         mut news: mpsc::Receiver<News>,
+        mut not_taken: broadcast::Receiver<(PermissionRequestId, String)>,
     ) -> Settled {
         let _standstill = self.clock.stand_still();
-        let mut deadline = Deadline::new(self.judge.config.timeout.get() + TIMEOUT_MARGIN, self.link.clone());
+        let mut deadline =
+            Deadline::new(self.judge.config.timeout.get() + TIMEOUT_MARGIN, self.link.state.clone());
+        let racers = self.racers.get().into_iter().flatten().filter(|_| may_race);
+        let mut racing: FuturesUnordered<_> = racers.map(|racer| racer.word(request)).collect();
         loop {
             // News are in the channel until they are taken; the deadline keeps what it has counted.
             tokio::select! {
@@ -285,19 +385,33 @@ impl WorkerGate {
                     Some(News::LookAgain) => {
                         let Some(question) = question else { continue };
                         // What cannot be looked at is left to the person.
-                        let Ok(answer) = self.judge.answer(question).await else { continue };
-                        match answer.behavior {
-                            RuleBehavior::Allow => {
-                                return Settled::here(GateAnswer::Allow, format!("allowed: {}", answer.by.because()));
-                            }
-                            RuleBehavior::Deny => {
-                                let reason = format!("denied: {}", answer.by.because());
-                                return Settled::here(by_rules(&answer), reason);
-                            }
-                            RuleBehavior::Ask => {}
+                        let Ok(Ruling { answer, .. }) = self.judge.answer(question).await else { continue };
+                        let decision = match answer.behavior {
+                            RuleBehavior::Allow => Decision::Allow,
+                            RuleBehavior::Deny => Decision::Deny,
+                            RuleBehavior::Ask => continue,
+                        };
+                        let reason = Some(answer.by.because());
+                        let id = request.id.clone();
+                        let bid = PermissionBid { id, decision, by: Racer::Rule, source: None, reason };
+                        if let Err(settled) = self.bid(bid).await {
+                            return settled;
                         }
                     }
                 },
+                word = not_taken.recv() => {
+                    if let Some(reason) = not_taken_word(&request.id, word) {
+                        let text = format!("The permission request could not be recorded: {reason}. {SEEK}");
+                        return Settled::here(refused(text), "the server could not record it");
+                    }
+                }
+                Some(bid) = racing.next() => {
+                    if let Some(bid) = bid
+                        && let Err(settled) = self.bid(bid).await
+                    {
+                        return settled;
+                    }
+                }
                 () = cancel.cancelled() => {
                     return Settled::here(refused("The call was cancelled while it waited for permission.".to_owned()), "the call was cancelled");
                 }
@@ -308,11 +422,25 @@ impl WorkerGate {
         }
     }
 
+    /// Brings a racer's word to the desk. It need not be there at once: the request waits on.
+    async fn bid(&self, bid: PermissionBid) -> Result<(), Settled> {
+        let record = RecordBody::PermissionBid { bid };
+        match self.recorder.write(vec![record], Durability::Soon).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let text =
+                    format!("An answer to the permission request could not be recorded: {error}. {SEEK}");
+                Err(Settled::here(refused(text), "an answer could not be recorded"))
+            }
+        }
+    }
+
     fn request(
         &self,
         tool: &str,
         input: &Value,
         call: &ToolUseId,
+        cwd: Option<&str>,
         answer: Option<&PermissionAnswer>,
     ) -> PermissionRequest {
         PermissionRequest {
@@ -328,6 +456,8 @@ impl WorkerGate {
             description: input.get("description").and_then(Value::as_str).map(str::to_owned),
             requested_at: now(),
             timeout_ms: self.judge.config.timeout.get().as_millis() as u64,
+            cwd: cwd.map(str::to_owned),
+            args_hash: arguments_hash(tool, cwd, input),
         }
     }
 }
@@ -336,18 +466,24 @@ impl WorkerGate {
 impl Gate for WorkerGate {
     async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer {
         let question = self.question(tool, input, &context.tool_use_id);
+        self.automatic.heard(&question);
         match self.judge.answer(&question).await {
             Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
-            Ok(answer) if answer.behavior == RuleBehavior::Deny => by_rules(&answer),
-            Ok(answer) => {
+            Ok(Ruling { answer, .. }) if answer.behavior == RuleBehavior::Deny => by_rules(&answer),
+            Ok(Ruling { answer, is_persons, is_judged }) => {
                 let asks = answer.behavior == RuleBehavior::Ask;
                 match self.judge.doubt(&question).await {
                     Some(doubt) => self.ask_about(&question, context, asks.then_some(&answer), doubt).await,
-                    None if asks => self.ask(&question, context, answer).await,
+                    None if is_judged => self.judged(&question, context, answer).await,
+                    None if asks => self.ask(&question, context, answer, is_persons).await,
                     None => GateAnswer::Allow,
                 }
             }
         }
+    }
+
+    fn take_spent(&self) -> Vec<(Usage, Cost)> {
+        self.automatic.take_spent()
     }
 
     async fn may_go_on(
@@ -365,9 +501,10 @@ impl Gate for WorkerGate {
             why: "It asks because it repeats itself, although it was reminded. Allowed, it goes on; denied, it ends."
                 .to_owned(),
             proposed_rule: None,
-            ..self.request(REPEATS, &serde_json::json!({ "repeats": repeats.what }), &call, None)
+            ..self.request(REPEATS, &serde_json::json!({ "repeats": repeats.what }), &call, None, None)
         };
-        self.put_to_the_person(request, observer, cancel, None).await == GateAnswer::Allow
+        // An agent that repeats itself is a person's matter.
+        self.put_to_the_person(request, observer, cancel, None, false).await == GateAnswer::Allow
     }
 }
 
@@ -380,6 +517,19 @@ fn new_request_id() -> PermissionRequestId {
         random /= 36;
     }
     text.parse().expect("eight characters of the alphabet make a request id")
+}
+
+/// Whether a decision was made for exactly this call. One of an earlier version does not say.
+fn is_for(decision: &PermissionDecision, request: &PermissionRequest) -> bool {
+    decision.args_hash.is_empty() || decision.args_hash == request.args_hash
+}
+
+/// Why a request is not taken, if the word is about it. Who missed words waits for the repeat.
+fn not_taken_word(
+    id: &PermissionRequestId,
+    word: Result<(PermissionRequestId, String), broadcast::error::RecvError>,
+) -> Option<String> {
+    word.ok().filter(|(other, _)| other == id).map(|(_, reason)| reason)
 }
 
 enum Settled {

@@ -7,7 +7,10 @@
 //! ```
 //! With the server away the lease that is there is used, and then the run waits.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use async_trait::async_trait;
 use query_engine::{
@@ -21,7 +24,7 @@ use swarm_protocol::{
     usage::{Caps, Cost},
 };
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, mpsc, oneshot, watch},
     time::Duration,
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -65,6 +68,42 @@ struct State {
     lease: Option<Lease>,
     in_use: Option<Lease>,
     refused: Option<String>,
+    /// Requests for calls beside the conversation's, with who waits for the answer.
+    aside: HashMap<u64, oneshot::Sender<Result<Caps, String>>>,
+    /// Grants of such calls that were not made: the next request gives them back.
+    unused: Vec<u64>,
+}
+
+/// Leave for one call beside the conversation's. Dropped before it is settled, it is given back.
+pub struct Aside {
+    /// The most output that it pays for.
+    pub max_tokens: u64,
+    held: Held,
+}
+
+impl Aside {
+    /// The number that a record of settlement names.
+    pub fn settle(mut self) -> u64 {
+        self.held.is_settled = true;
+        self.held.grant
+    }
+}
+
+/// A number that is asked for or granted.
+struct Held {
+    leases: Arc<Leases>,
+    grant: u64,
+    is_settled: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let mut state = self.leases.state();
+            state.aside.remove(&self.grant);
+            state.unused.push(self.grant);
+        }
+    }
 }
 
 /// What follows for a call.
@@ -104,6 +143,11 @@ impl Leases {
     /// The server's answer to a request.
     pub fn answered(&self, grant: u64, answer: Result<Caps, String>) {
         let mut state = self.state();
+        if let Some(waiting) = state.aside.remove(&grant) {
+            // Who asked may have given up; the grant is then given back.
+            drop(waiting.send(answer));
+            return;
+        }
         let input_tokens = match &state.asked {
             Some(asked) if asked.grant == grant => {
                 let input_tokens = asked.input_tokens;
@@ -156,6 +200,42 @@ impl Leases {
             (None, None) => Vec::new(),
         };
         Next::Ask(request(&mut state, call, false, returns))
+    }
+
+    /// Waits for leave for a call beside the conversation's.
+    ///
+    /// # Errors
+    /// The budget that is used up.
+    pub async fn aside(
+        self: &Arc<Self>,
+        call: &PlannedCall,
+        price: &(dyn Fn(&Usage) -> Cost + Sync),
+    ) -> Result<Aside, String> {
+        let (sender, answer) = oneshot::channel();
+        let (ask, held) = {
+            let mut state = self.state();
+            state.last += 1;
+            let grant = state.last;
+            state.aside.insert(grant, sender);
+            let returns = std::mem::take(&mut state.unused);
+            let ask = GrantRequest {
+                grant,
+                model: call.model.clone(),
+                input_tokens: call.input_tokens,
+                max_tokens: call.max_tokens,
+                ahead: false,
+                returns,
+            };
+            (ask, Held { leases: Arc::clone(self), grant, is_settled: false })
+        };
+        let over = |_| "the run is over".to_owned();
+        self.asks.send(ask).await.map_err(|_| "the run is over".to_owned())?;
+        let Caps { usd, tokens } = answer.await.map_err(over)??;
+        let max_tokens = Budget { usd, tokens }.pays_for(call, price);
+        if max_tokens == 0 {
+            return Err("what was granted pays for no answer".to_owned());
+        }
+        Ok(Aside { max_tokens, held })
     }
 
     /// Asks for the grant of the call after this one.

@@ -16,7 +16,7 @@ use std::{
 
 use agent_host::transcript::read_page;
 use swarm_protocol::{
-    CommandId, RunNumber, SessionId, WorkerId,
+    CommandId, PermissionRequestId, RunNumber, SessionId, WorkerId,
     codec::{Decoder, encode},
     frame::{Command, FromWorker, Keys, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, RecordMark, ToWorker},
     process::ProcessIdentity,
@@ -27,7 +27,7 @@ use tokio::{
         UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::{mpsc, watch},
+    sync::{broadcast, mpsc, watch},
     time::Instant,
 };
 
@@ -86,6 +86,12 @@ pub enum LinkState {
     },
 }
 
+/// Permission requests that the server could not journal, each with the reason.
+pub type NotTaken = broadcast::Sender<(PermissionRequestId, String)>;
+
+/// Words of [`NotTaken`] that wait for a gate; one that misses some waits for the repeat of its request.
+const NOT_TAKEN: usize = 64;
+
 /// The run's view of the connection.
 pub struct Link {
     /// What is sent.
@@ -96,6 +102,8 @@ pub struct Link {
     pub keys: watch::Receiver<Option<Keys>>,
     /// What it tells of limits that others met.
     pub gates: Arc<Gates>,
+    /// What it tells of permission requests that nobody will answer.
+    pub not_taken: NotTaken,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -117,6 +125,7 @@ impl Link {
         let (keys_sender, keys) = watch::channel(None);
         let (commands_sender, commands) = mpsc::channel(COMMANDS);
         let gates = Arc::<Gates>::default();
+        let (not_taken, _) = broadcast::channel(NOT_TAKEN);
         let connector = Connector {
             socket: config.socket.clone(),
             config,
@@ -125,10 +134,11 @@ impl Link {
             keys: keys_sender,
             commands: commands_sender,
             gates: gates.clone(),
+            not_taken: not_taken.clone(),
             has_taken: Box::new(has_taken),
             delivered: HashSet::new(),
         };
-        (Self { outbox, state, keys, gates, task: tokio::spawn(connector.run()) }, commands)
+        (Self { outbox, state, keys, gates, not_taken, task: tokio::spawn(connector.run()) }, commands)
     }
 
     /// Waits until there are keys, or the server refuses this process.
@@ -160,6 +170,7 @@ struct Connector {
     keys: watch::Sender<Option<Keys>>,
     commands: mpsc::Sender<(CommandId, Command)>,
     gates: Arc<Gates>,
+    not_taken: NotTaken,
     has_taken: Box<dyn Fn(CommandId) -> bool + Send + Sync>,
     /// Given to the run by this process, recorded or about to be.
     delivered: HashSet<CommandId>,
@@ -337,6 +348,8 @@ impl Connector {
             ToWorker::Welcome { keys, .. } => self.take_keys(keys),
             ToWorker::Keys { keys } => self.take_keys(Some(keys)),
             ToWorker::Pace { provider, order } => self.gates.take(&provider, &order),
+            // Who waits for it is told at once; one who looked away takes the repeat.
+            ToWorker::PermissionNotTaken { id, reason } => drop(self.not_taken.send((id, reason))),
             ToWorker::Ping => {}
         }
         None

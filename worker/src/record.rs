@@ -76,8 +76,6 @@ impl Recorder {
         mut batch: Vec<RecordBody>,
         durability: Durability,
     ) -> Result<Vec<StoredRecord>, StorageError> {
-        let _order = self.order.lock().await;
-        let compacts = batch.iter().any(|body| matches!(body, RecordBody::CompactBoundary(_)));
         let reports_use =
             |body: &RecordBody| matches!(body, RecordBody::Assistant { .. } | RecordBody::HelperCall { .. });
         if batch.iter().any(reports_use) {
@@ -86,6 +84,20 @@ impl Recorder {
                 batch.push(RecordBody::GrantSettled { grants });
             }
         }
+        self.write_aside(batch, durability).await
+    }
+
+    /// As [`Self::write`], for a call beside the conversation's: its use settles no grant of theirs.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub async fn write_aside(
+        &self,
+        batch: Vec<RecordBody>,
+        durability: Durability,
+    ) -> Result<Vec<StoredRecord>, StorageError> {
+        let _order = self.order.lock().await;
+        let compacts = batch.iter().any(|body| matches!(body, RecordBody::CompactBoundary(_)));
         let stored = self.file.append(self.run, now(), batch, durability).await?;
         self.count(&stored);
         self.outbox.push(&stored);

@@ -75,6 +75,50 @@ impl Notify {
     }
 }
 
+/// The remote channel of the permission desk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelSettings {
+    /// Where messages go.
+    pub url: String,
+    pub kind: ChannelKind,
+    /// The chat that a bot writes to.
+    pub chat: Option<String>,
+    /// Where answers reach this server from there; its own address, if not said.
+    pub answer_url: Option<String>,
+}
+
+/// The form of a channel's messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ChannelKind {
+    /// Text and actions as they are.
+    #[default]
+    Json,
+    /// With Slack's blocks.
+    Slack,
+    /// As Telegram's `sendMessage` takes it.
+    Telegram,
+}
+
+impl ChannelKind {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "json" => Some(Self::Json),
+            "slack" => Some(Self::Slack),
+            "telegram" => Some(Self::Telegram),
+            _ => None,
+        }
+    }
+
+    /// As in the settings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Slack => "slack",
+            Self::Telegram => "telegram",
+        }
+    }
+}
+
 /// The settings of swarm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -107,6 +151,11 @@ pub struct Config {
     pub worker_budget_tokens: Option<u64>,
     pub permission_mode: PermissionMode,
     pub permission_timeout: Duration,
+    /// Whether a small model may allow what a person is asked.
+    pub classifier_racer: bool,
+    /// Whether a person is asked when the classifier of the mode `auto` is out of reach.
+    pub auto_mode_asks: bool,
+    pub channel: Option<ChannelSettings>,
     pub sandbox_auto_allow: bool,
     /// The weakest tier that is accepted; 0 accepts none at all.
     pub sandbox_required: u8,
@@ -244,6 +293,14 @@ impl Config {
             worker_budget_tokens: number("worker.budget_tokens"),
             permission_mode,
             permission_timeout: duration("permission_timeout"),
+            classifier_racer: flag("classifier.racer"),
+            auto_mode_asks: text("auto_mode.unavailable").as_deref() == Some("ask"),
+            channel: text("channel.url").map(|url| ChannelSettings {
+                url,
+                kind: text("channel.kind").as_deref().and_then(ChannelKind::parse).unwrap_or_default(),
+                chat: text("channel.chat"),
+                answer_url: text("channel.answer_url"),
+            }),
             sandbox_auto_allow: flag("sandbox.auto_allow"),
             sandbox_required: number("sandbox.required")
                 .and_then(|tier| u8::try_from(tier).ok())
@@ -427,6 +484,14 @@ fn value_of(key: &Key, raw: &Raw) -> Option<Value> {
         (Kind::Network, Raw::Text(text)) if matches!(text.as_str(), "on" | "off") => {
             Some(Value::Text(text.clone()))
         }
+        (Kind::Url, Raw::Text(text)) if is_web_address(text) => {
+            Some(Value::Text(text.trim_end_matches('/').to_owned()))
+        }
+        (Kind::Text, Raw::Text(text)) if !text.trim().is_empty() => Some(Value::Text(text.clone())),
+        (Kind::Channel, Raw::Text(text)) => ChannelKind::parse(text).map(|_| Value::Text(text.clone())),
+        (Kind::Unavailable, Raw::Text(text)) if matches!(text.as_str(), "deny" | "ask") => {
+            Some(Value::Text(text.clone()))
+        }
         (Kind::Notify, Raw::Text(text)) => Notify::parse(text).map(|_| Value::Text(text.clone())),
         (Kind::Network, Raw::Bool(value)) => Some(Value::Text(if *value { "on" } else { "off" }.into())),
         (Kind::Commands, Raw::Text(text)) if !text.trim().is_empty() => {
@@ -460,6 +525,16 @@ fn is_model(text: &str) -> bool {
         Some((provider, model)) => plain(provider) && plain(model),
         None => text == "demo",
     }
+}
+
+/// An address with a host; what is wrong beyond that its first use shows.
+fn is_web_address(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    rest.is_some_and(|rest| {
+        !rest.is_empty()
+            && !rest.starts_with('/')
+            && !text.chars().any(|c| c.is_whitespace() || c.is_control())
+    })
 }
 
 /// What git's `check-ref-format` would refuse, and a leading dash.

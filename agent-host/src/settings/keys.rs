@@ -43,6 +43,14 @@ pub(crate) enum Kind {
     Pointers,
     /// Language servers as `EXTENSION,...: COMMAND`.
     LanguageServers,
+    /// An `http` or `https` address.
+    Url,
+    /// Words of the user's own.
+    Text,
+    /// `json`, `slack` or `telegram`.
+    Channel,
+    /// `deny` or `ask`.
+    Unavailable,
 }
 
 /// One setting.
@@ -83,7 +91,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 43] = [
+pub(crate) const KEYS: [Key; 49] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -104,6 +112,12 @@ pub(crate) const KEYS: [Key; 43] = [
     key("worker.budget_tokens", Kind::Tokens, "", "500000"),
     gated("permission_mode", Kind::PermissionMode, "\"acceptEdits\"", "\"acceptEdits\""),
     key("permission_timeout", up_to(DAY), "\"10m\"", "\"5m\""),
+    gated("classifier.racer", Kind::Bool, "false", "true"),
+    gated("auto_mode.unavailable", Kind::Unavailable, "\"deny\"", "\"ask\""),
+    server("channel.url", Kind::Url, "", "\"http://127.0.0.1:9000/swarm\""),
+    server("channel.kind", Kind::Channel, "\"json\"", "\"slack\""),
+    server("channel.chat", Kind::Text, "", "\"-100123\""),
+    server("channel.answer_url", Kind::Url, "", "\"https://swarm.example.com\""),
     gated("sandbox.auto_allow", Kind::Bool, "true", "false"),
     gated("sandbox.required", number(0, 2), "0", "2"),
     gated("sandbox.network", Kind::Network, "\"off\"", "\"off\""),
@@ -145,17 +159,8 @@ pub(crate) const KEYS: [Key; 43] = [
 ];
 
 /// Settings of a later version: refused by name, so that nobody believes them in force.
-pub(crate) const LATER: [&str; 9] = [
-    "budget",
-    "budget_minutes",
-    "auto_mode",
-    "classifier",
-    "webhooks",
-    "otel",
-    "cluster",
-    "hints",
-    "retention",
-];
+pub(crate) const LATER: [&str; 7] =
+    ["budget", "budget_minutes", "webhooks", "otel", "cluster", "hints", "retention"];
 
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
@@ -190,9 +195,15 @@ impl Kind {
             Self::Duration { most } => {
                 format!("a time such as \"90s\", \"10m\" or \"2h\", at most {}", show_duration(most))
             }
-            Self::PermissionMode => "\"default\", \"acceptEdits\", \"plan\" or \"bypassPermissions\"".into(),
+            Self::PermissionMode => {
+                "\"default\", \"acceptEdits\", \"plan\", \"auto\" or \"bypassPermissions\"".into()
+            }
             Self::Network => "\"off\" or \"on\"".into(),
             Self::Commands => "a command, or a list of commands".into(),
+            Self::Url => "an http or https address".into(),
+            Self::Text => "a text that is not empty".into(),
+            Self::Channel => "\"json\", \"slack\" or \"telegram\"".into(),
+            Self::Unavailable => "\"deny\" or \"ask\"".into(),
             Self::Notify => "\"bell\", \"osc9\" or \"off\"".into(),
             Self::Addresses => {
                 "a list of addresses, addresses with a port, or networks such as \"10.0.0.0/8\"".into()

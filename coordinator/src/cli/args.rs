@@ -147,7 +147,7 @@ pub(crate) enum Command {
     Config,
     /// Whether this machine has what swarm needs
     Doctor(DoctorArgs),
-    /// What rules, modes and sandbox say to a call, and why
+    /// What rules, modes and sandbox say to a call; who was allowed what, and by whom
     Permissions(PermissionsArgs),
     /// Print the line that registers completions with a shell
     Completions(CompletionsArgs),
@@ -184,7 +184,7 @@ pub(crate) struct RunArgs {
     /// The same in tokens, input and output
     #[arg(long, value_name = "N")]
     pub(crate) budget_tokens: Option<String>,
-    /// default, acceptEdits, plan or bypassPermissions
+    /// default, acceptEdits, plan, auto or bypassPermissions
     #[arg(long, value_name = "MODE", value_parser = permission_mode)]
     pub(crate) permission_mode: Option<PermissionMode>,
     /// Nobody will answer: what would ask is denied at once
@@ -282,12 +282,22 @@ pub(crate) struct ResumeArgs {
     pub(crate) detach: bool,
 }
 
+/// Which requests are answered.
+#[derive(Args, Debug)]
+pub(crate) struct AnswerArgs {
+    /// The requests, or the workers that ask
+    #[arg(value_name = "REQ", add = ArgValueCompleter::new(complete::requests), required_unless_present = "all")]
+    pub(crate) requests: Vec<String>,
+    /// All that this session asks now
+    #[arg(long, value_name = "SESSION", add = ArgValueCompleter::new(complete::sessions), conflicts_with = "requests")]
+    pub(crate) all: Option<String>,
+}
+
 /// `approve`.
 #[derive(Args, Debug)]
 pub(crate) struct ApproveArgs {
-    /// The request, or the worker that asks
-    #[arg(value_name = "REQ", add = ArgValueCompleter::new(complete::requests))]
-    pub(crate) request: String,
+    #[command(flatten)]
+    pub(crate) which: AnswerArgs,
     /// For this session: everything the proposed rule matches
     #[arg(long, conflicts_with = "always")]
     pub(crate) session: bool,
@@ -299,9 +309,8 @@ pub(crate) struct ApproveArgs {
 /// `deny`.
 #[derive(Args, Debug)]
 pub(crate) struct DenyArgs {
-    /// The request, or the worker that asks
-    #[arg(value_name = "REQ", add = ArgValueCompleter::new(complete::requests))]
-    pub(crate) request: String,
+    #[command(flatten)]
+    pub(crate) which: AnswerArgs,
     /// Words to the model
     #[arg(long, short = 'm', value_name = "TEXT")]
     pub(crate) reason: Option<String>,
@@ -510,6 +519,8 @@ pub(crate) struct PermissionsArgs {
 pub(crate) enum PermissionsCommand {
     /// Say which rule of which file, or which default, decides about a call
     Explain(ExplainCallArgs),
+    /// Each request of a session or worker: what it asked, who decided, when
+    Log(IdArgs),
 }
 
 /// `permissions explain`.
@@ -522,7 +533,7 @@ pub(crate) struct ExplainCallArgs {
     /// The call, as a rule would name it
     #[arg(value_name = "CALL")]
     pub(crate) call: String,
-    /// As if a task had this mode: default, acceptEdits, plan or bypassPermissions
+    /// As if a task had this mode: default, acceptEdits, plan, auto or bypassPermissions
     #[arg(long, value_name = "MODE", value_parser = permission_mode)]
     pub(crate) permission_mode: Option<PermissionMode>,
     /// As if nobody could be asked

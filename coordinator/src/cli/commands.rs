@@ -8,6 +8,7 @@ use super::{
     shell::Shell,
 };
 
+pub(crate) mod answers;
 pub(crate) mod attach;
 pub(crate) mod cost;
 pub(crate) mod doctor;

@@ -111,6 +111,8 @@ pub(crate) fn permission(id: &str, worker_id: &str, command: &str) -> Permission
             description: None,
             requested_at: Timestamp::from_millis(130_000),
             timeout_ms: 600_000,
+            cwd: Some("/w".to_owned()),
+            args_hash: "5a1d".to_owned(),
         },
         session_id: SESSION.parse().unwrap(),
         worker_name: "Add auth tests".to_owned(),
@@ -119,6 +121,9 @@ pub(crate) fn permission(id: &str, worker_id: &str, command: &str) -> Permission
         decision: None,
         withdrawn: None,
         sandbox_tier: Some(2),
+        joined: Vec::new(),
+        racers: Vec::new(),
+        wrote_rule: None,
     }
 }
 

@@ -139,9 +139,20 @@ impl Keys {
             self.stray(now);
             return Action::Nothing;
         }
-        let allow = |scope| AnswerPermission { decision: Decision::Allow, scope, reason: None, stop: false };
-        let deny =
-            |stop| AnswerPermission { decision: Decision::Deny, scope: Scope::Once, reason: None, stop };
+        let allow = |scope| AnswerPermission {
+            decision: Decision::Allow,
+            scope,
+            reason: None,
+            stop: false,
+            args_hash: None,
+        };
+        let deny = |stop| AnswerPermission {
+            decision: Decision::Deny,
+            scope: Scope::Once,
+            reason: None,
+            stop,
+            args_hash: None,
+        };
         let id = prompt.id.clone();
         if key != Key::Character('A') {
             prompt.always_once = false;
@@ -195,6 +206,7 @@ impl Keys {
                         scope: Scope::Once,
                         reason,
                         stop: false,
+                        args_hash: None,
                     };
                     return Action::Answer(prompt.id.clone(), answer);
                 }

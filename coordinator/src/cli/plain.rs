@@ -3,7 +3,7 @@
 use swarm_protocol::{Timestamp, WorkerStatus, permission::Racer};
 
 use super::{
-    commands::steer,
+    commands::answers,
     format, layout, rows,
     state::{News, StateView, WorkerRow},
     text::visible,
@@ -41,8 +41,8 @@ pub(crate) fn lines(news: &News, state: &StateView) -> Vec<String> {
                 "{} {} {} by {}",
                 id.suffix(),
                 decision.id,
-                steer::decided(decision),
-                steer::racer(decision.by)
+                answers::decided(decision),
+                answers::racer(decision.by)
             );
             if let (Some(reason), true) = (&decision.reason, decision.by != Racer::Timeout) {
                 line.push_str(&format!(": {}", visible(reason)));

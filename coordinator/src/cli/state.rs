@@ -407,7 +407,8 @@ impl StateView {
                 ..
             } => {}
             Event::Live { worker_id, live, .. } => self.live(worker_id.as_ref(), live, &mut news),
-            Event::SessionPermissionMode { .. }
+            Event::PermissionJudged { .. }
+            | Event::SessionPermissionMode { .. }
             | Event::SessionRule { .. }
             | Event::SessionKeys { .. }
             | Event::TaskAccepted { .. }

@@ -10,6 +10,7 @@ use swarm_protocol::{api::Problem, error_chain};
 use worktree_manager::{BaseError, OpenError};
 
 use crate::{
+    channel::AnswerError,
     journal::{AppendError, StorageFault},
     review::ReviewError,
     session::OrderError,
@@ -112,14 +113,27 @@ impl From<OrderError> for Fault {
             }
             OrderError::Discarded(id) => Self::new(StatusCode::CONFLICT, "discarded", text)
                 .hint(format!("swarm restore {}", id.suffix())),
+            OrderError::OtherArguments(_) => Self::new(StatusCode::CONFLICT, "other_arguments", text)
+                .hint("look at the request again: GET /api/v1/permissions"),
             OrderError::NoRule => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "no_rule", text),
-            OrderError::RuleNotWritten(_) => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "rule_not_written", text)
-            }
             OrderError::Storage(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage", text)
                 .hint("look at the free space and the permissions of $SWARM_HOME"),
             OrderError::Refused(_) => Self::new(StatusCode::CONFLICT, "refused", text),
         }
+    }
+}
+
+impl From<AnswerError> for Fault {
+    fn from(error: AnswerError) -> Self {
+        let (status, code) = match error {
+            AnswerError::NoChannel => (StatusCode::NOT_FOUND, "no_channel"),
+            AnswerError::NoSignature | AnswerError::NoNonce => (StatusCode::UNAUTHORIZED, "not_signed"),
+            AnswerError::WrongSignature => (StatusCode::UNAUTHORIZED, "wrong_signature"),
+            AnswerError::NotNow => (StatusCode::UNAUTHORIZED, "not_now"),
+            AnswerError::Replayed => (StatusCode::CONFLICT, "replayed"),
+            AnswerError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many"),
+        };
+        Self::new(status, code, error.to_string())
     }
 }
 

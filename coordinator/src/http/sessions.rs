@@ -114,6 +114,7 @@ pub(super) fn with_extras<T>(
     view(&views::Extras {
         live: &|worker| shared.live.get(worker),
         always_file: Some(always::place(shared, model).path().to_string_lossy().into_owned()),
+        channel: shared.settings.channel.as_ref().map(|channel| channel.kind.as_str()),
         deadline: &|request| shared.deadlines.get(request),
         now: clock::now(),
     })

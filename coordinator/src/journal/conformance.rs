@@ -33,6 +33,8 @@ pub(crate) fn sample_spec() -> SessionSpec {
             max_tool_concurrency: 10,
             cache_keepalive: false,
             tools: Default::default(),
+            classifier_racer: false,
+            auto_mode_asks: false,
             git_lock_wait_ms: 30_000,
             sandbox_auto_allow: true,
             sandbox_required: 0,

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use query_engine::ports::{Grant, PlannedCall};
 use swarm_protocol::{
-    ExitReason, PermissionRequestId, Seq, SessionId, SessionState, WorkerId, WorkerStatus, error_chain,
+    ExitReason, Seq, SessionId, SessionState, WorkerId, WorkerStatus, error_chain,
     event::{Event, EventLine, SentEntry},
     frame::ToWorker,
 };
@@ -34,6 +34,7 @@ mod keys;
 mod links;
 pub(crate) mod pacing;
 mod people;
+mod permissions;
 mod records;
 mod workers;
 
@@ -93,6 +94,8 @@ pub(crate) struct Actor {
     /// When queued workers look again whether memory and disk are free.
     look_for_room_at: Option<Instant>,
     desk: Desk,
+    /// Answers that were brought to the desk since it was last asked who decides.
+    answers: Vec<permissions::Waiting>,
     projection: Projection,
     drained: Drained,
     /// The coordinator's loop waits for leave to make a call.
@@ -125,11 +128,10 @@ pub(crate) fn spawn(
     let (orders, receiver) = mpsc::channel(ORDER_QUEUE);
     let handle = SessionHandle { id: model.id, orders };
     let actor = Actor {
-        desk: Desk::new(model.permissions.iter().filter(|permission| permission.is_open()).map(
-            |permission| {
-                (permission.request.id.clone(), Duration::from_millis(permission.request.timeout_ms))
-            },
-        )),
+        desk: Desk::new(
+            model.permissions.iter().map(|permission| (&permission.request, permission.is_open())),
+        ),
+        answers: Vec::new(),
         // A coordinator that crashed goes on; one that ended badly waits for news, as before the restart.
         blocked: model.exit.as_ref().is_some_and(|exit| *exit != ExitReason::Completed),
         interrupted: model
@@ -205,6 +207,7 @@ impl Actor {
             }
         }
         let _stored: bool = self.take_records(records).await;
+        self.claim().await;
     }
 
     async fn obey(&mut self, order: Order) {
@@ -222,7 +225,7 @@ impl Actor {
                 reply.send(!self.model.history.is_empty()).ok();
             }
             Order::PermissionMode(mode, reply) => drop(reply.send(self.set_permission_mode(mode).await)),
-            Order::Answer { id, answer, by, reply } => drop(reply.send(self.answer(&id, answer, by).await)),
+            Order::Answer(answering) => self.answer(answering),
             Order::Resume(keys, reply) => drop(reply.send(self.resume(keys).await)),
             Order::Read(read) => read(&self.model),
             Order::Record(events, reply) => drop(reply.send(self.append(events).await)),
@@ -302,6 +305,7 @@ impl Actor {
                     if let Event::PermissionRequested { request } = &line.event {
                         crate::callback::ask(&self.shared, &self.model, request);
                     }
+                    crate::channel::tell(&self.shared, &self.model, &line.event);
                 }
                 self.shared.live.note_seq(self.model.id, self.model.seq);
                 Ok(())
@@ -552,14 +556,7 @@ impl Actor {
         }
         // What follows is looked at anyway.
         self.look_for_room_at = self.look_for_room_at.filter(|at| *at > now);
-        let overdue: Vec<PermissionRequestId> = self.desk.overdue(now);
-        for id in overdue {
-            if let Err(error) = self.time_out(&id).await {
-                // Not stored: the clock goes on a little, or this would be tried without a pause.
-                self.desk.postpone(&id, now + RETRY);
-                return Err(error);
-            }
-        }
+        self.time_out(now).await?;
         for id in self.desk.long_waits(now) {
             self.report_wait(&id).await?;
         }

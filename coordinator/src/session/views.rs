@@ -1,17 +1,17 @@
 //! A session's state as the API shows it. Pure: the live table is passed in.
 
 use swarm_protocol::{
-    ExitReason, SessionState, Timestamp, Usage, WaitingFor, WorkerStatus,
+    ExitReason, PermissionRequestId, SessionState, Timestamp, Usage, WaitingFor, WorkerStatus,
     api::{
-        ConversationItem, ExplainView, LedgerEntry, PermissionView, RunView, SessionDetail, SessionView,
-        TaskStatus, TaskView, UnreadMessage, WorkerDetail, WorkerView,
+        ConversationItem, ExplainView, LedgerEntry, PermissionRacer, PermissionView, RunView, SessionDetail,
+        SessionView, TaskStatus, TaskView, UnreadMessage, WorkerDetail, WorkerView,
     },
     frame::Command,
     notification::Doubt,
 };
 
 use super::model::{FifoEntry, PermissionModel, SessionModel, TaskModel, WorkerModel};
-use crate::live::LiveState;
+use crate::{desk, live::LiveState};
 
 /// Conversation items in a detail.
 const ITEMS_SHOWN: usize = 500;
@@ -204,6 +204,7 @@ pub(crate) fn permission_view(
     permission: &PermissionModel,
     always_file: Option<String>,
     deadline_at: Option<Timestamp>,
+    channel: Option<&str>,
 ) -> PermissionView {
     let worker = model.worker(&permission.request.worker_id);
     PermissionView {
@@ -215,13 +216,39 @@ pub(crate) fn permission_view(
         decision: permission.decision.clone(),
         withdrawn: permission.withdrawn.clone(),
         sandbox_tier: worker.and_then(|worker| worker.sandbox_tier),
+        joined: if permission.is_open() { joined(model, permission) } else { Vec::new() },
+        racers: if permission.is_open() { racers(model, channel) } else { Vec::new() },
+        wrote_rule: permission.wrote_rule.clone(),
     }
+}
+
+/// Who may decide it.
+fn racers(model: &SessionModel, channel: Option<&str>) -> Vec<PermissionRacer> {
+    let models = &model.spec.models;
+    let small = models.helper.as_ref().unwrap_or(&models.worker).display_name();
+    let classifier = model.spec.worker_limits.classifier_racer.then_some(small);
+    desk::racers(channel.into_iter(), classifier.as_deref())
+}
+
+/// Other open requests of the same agent that ask the same.
+fn joined(model: &SessionModel, permission: &PermissionModel) -> Vec<PermissionRequestId> {
+    let asked = &permission.request;
+    let same = |other: &&PermissionModel| {
+        other.is_open()
+            && other.request.id != asked.id
+            && other.request.worker_id == asked.worker_id
+            && other.request.args_hash == asked.args_hash
+            && !asked.args_hash.is_empty()
+    };
+    model.permissions.iter().filter(same).map(|other| other.request.id.clone()).collect()
 }
 
 /// Live states by worker, and what the desk knows, for views of a whole session.
 pub(crate) struct Extras<'a> {
     pub(crate) live: &'a dyn Fn(&swarm_protocol::WorkerId) -> Option<LiveState>,
     pub(crate) always_file: Option<String>,
+    /// The remote channel, where there is one.
+    pub(crate) channel: Option<&'a str>,
     pub(crate) deadline: &'a dyn Fn(&swarm_protocol::PermissionRequestId) -> Option<Timestamp>,
     pub(crate) now: Timestamp,
 }
@@ -256,7 +283,7 @@ pub(crate) fn session_detail(model: &SessionModel, extras: &Extras<'_>) -> Sessi
             .filter(|permission| permission.is_open())
             .map(|permission| {
                 let deadline = (extras.deadline)(&permission.request.id);
-                permission_view(model, permission, extras.always_file.clone(), deadline)
+                permission_view(model, permission, extras.always_file.clone(), deadline, extras.channel)
             })
             .collect(),
         conversation,
@@ -272,7 +299,7 @@ pub(crate) fn worker_detail(model: &SessionModel, worker: &WorkerModel, extras: 
         .find(|permission| permission.is_open() && &permission.request.worker_id == id)
         .map(|permission| {
             let deadline = (extras.deadline)(&permission.request.id);
-            permission_view(model, permission, extras.always_file.clone(), deadline)
+            permission_view(model, permission, extras.always_file.clone(), deadline, extras.channel)
         });
     WorkerDetail {
         worker: worker_view(model, worker, (extras.live)(id).as_ref(), extras.now),
@@ -325,7 +352,7 @@ pub(crate) fn explain(model: &SessionModel, worker: &WorkerModel, now: Timestamp
             .permissions
             .iter()
             .filter(|permission| &permission.request.worker_id == id)
-            .map(|permission| permission_view(model, permission, None, None))
+            .map(|permission| permission_view(model, permission, None, None, None))
             .collect(),
         changes: worker.changes.clone(),
     }

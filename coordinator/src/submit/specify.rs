@@ -88,6 +88,8 @@ pub(super) async fn specify(
             budget: Caps { usd: config.worker_budget_usd, tokens: config.worker_budget_tokens },
             cache_keepalive: config.cache_keepalive,
             tools: config.tools.clone(),
+            classifier_racer: config.classifier_racer,
+            auto_mode_asks: config.auto_mode_asks,
         },
         worker_restarts: config.worker_restarts,
         notification_window_ms: millis(config.notification_window),

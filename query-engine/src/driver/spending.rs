@@ -58,7 +58,10 @@ impl Engine {
     }
 
     /// Leave for one call, of the conversation or of a helper.
-    pub(super) async fn ask_for_grant(&self, model: &Arc<dyn Model>, mut call: PlannedCall) -> Grant {
+    pub(super) async fn ask_for_grant(&mut self, model: &Arc<dyn Model>, mut call: PlannedCall) -> Grant {
+        for (usage, cost) in self.ports.gate.take_spent() {
+            self.state.spend(usage, cost);
+        }
         let price = |usage: &Usage| model.cost(&call.model, usage);
         match self.config.budget.allows(&self.state.usage, &self.state.cost, &call, &price) {
             Ok(max_tokens) => call.max_tokens = max_tokens,

@@ -177,6 +177,12 @@ pub trait Gate: Send + Sync {
     /// Asks for one call.
     async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer;
 
+    /// What models that the gate asked have used since this was last called: it counts against the agent's budget. The
+    /// gate records it.
+    fn take_spent(&self) -> Vec<(Usage, Cost)> {
+        Vec::new()
+    }
+
     /// Asks the person whether an agent that repeats itself may go on (spec 2.6). Nobody to be asked, or
     /// cancelled: no.
     async fn may_go_on(

@@ -176,6 +176,10 @@ impl RecordBody {
             Self::CommandAccepted { what, .. } => head_of(what),
             Self::PermissionRequested { request } => head_of(&request.summary),
             Self::PermissionWithdrawn { reason, .. } => head_of(reason),
+            Self::PermissionBid { bid } => {
+                format!("{} says {}", bid.by.as_str(), head_of(bid.reason.as_deref().unwrap_or_default()))
+            }
+            Self::PermissionJudged { request, .. } => head_of(&request.summary),
             Self::Snapshot { n, .. } => format!("snapshot {n}"),
             Self::CompactBoundary(boundary) => {
                 format!("compacted: {} to {} tokens", boundary.pre_tokens, boundary.post_tokens)

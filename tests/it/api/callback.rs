@@ -22,6 +22,7 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug)]
 struct Call {
     signature: String,
+    nonce: String,
     key: String,
     body: Bytes,
     answered: StatusCode,
@@ -70,7 +71,8 @@ async fn take(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes)
     let mut answers = receiver.answers.lock().expect("no test panics with the lock");
     let answered = if answers.is_empty() { StatusCode::OK } else { answers.remove(0) };
     drop(answers);
-    let call = Call { signature: header("swarm-signature"), key: header("idempotency-key"), body, answered };
+    let (signature, nonce) = (header("swarm-signature"), header("swarm-nonce"));
+    let call = Call { signature, nonce, key: header("idempotency-key"), body, answered };
     receiver.calls.lock().expect("no test panics with the lock").push(call);
     answered
 }
@@ -81,12 +83,138 @@ fn assert_signed(call: &Call, key: &str) {
     let time = time.strip_prefix("t=").expect("a time");
     let age = jiff::Timestamp::now().as_second() - time.parse::<i64>().expect("unix seconds");
     assert!((0..120).contains(&age), "signed {age} s ago");
+    let body = match call.nonce.as_str() {
+        "" => call.body.to_vec(),
+        nonce => [nonce.as_bytes(), b".", &call.body].concat(),
+    };
+    assert_eq!(signature, hmac(key, time, &body));
+}
+
+fn hmac(key: &str, time: &str, body: &[u8]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(key.trim().as_bytes()).expect("any length is a key");
     mac.update(time.as_bytes());
     mac.update(b".");
-    mac.update(&call.body);
-    let expected: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(signature, expected);
+    mac.update(body);
+    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A channel's signed answer, as the documentation tells it to; the status and what the server said.
+async fn answer_signed(rig: &Rig, key: &str, id: &str, nonce: &str, body: &Value) -> (StatusCode, Value) {
+    let time = jiff::Timestamp::now().as_second().to_string();
+    let text = body.to_string();
+    let signature = hmac(key, &time, format!("{nonce}.{text}").as_bytes());
+    // No token: this is not the rig's own client.
+    let answered = reqwest::Client::new()
+        .post(format!("{}/api/v1/permissions/{id}/answer", address(rig)))
+        .header("swarm-signature", format!("t={time},v1={signature}"))
+        .header("swarm-nonce", nonce)
+        .body(text)
+        .send()
+        .await
+        .expect("the server answers");
+    (answered.status(), answered.json().await.expect("it answers JSON"))
+}
+
+fn address(rig: &Rig) -> String {
+    let file = rig.home.server_file().expect("the server says where it is");
+    format!("http://{}", file["address"].as_str().expect("an address"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_channel_is_told_in_its_form_and_answers_once_by_its_signature() {
+    let (receiver, url, _serving) = Receiver::start(&[StatusCode::INTERNAL_SERVER_ERROR]).await;
+    let rig = Rig::configured(&format!("[channel]\nurl = \"{url}\"\nkind = \"slack\"\n")).await;
+    rig.coordinator(Reply::call("Agent", agent("writer")));
+    rig.model.agent(
+        &prompt("writer"),
+        [call(write("a.txt", "x\n")), call(write("b.txt", "x\n")), Reply::say("Done.")],
+    );
+    let task = rig.submit_with(json!({"permission_mode": "default"})).await;
+    let key = std::fs::read_to_string(rig.home.path().join("channel.key")).expect("the server made its key");
+    let key = key.trim();
+    let told = receiver.saw(2).await;
+    for call in &told {
+        assert_signed(call, key);
+    }
+    assert_eq!((told[0].answered, &told[0].body), (StatusCode::INTERNAL_SERVER_ERROR, &told[1].body));
+    assert_ne!(told[0].nonce, told[1].nonce);
+    let message: Value = serde_json::from_slice(&told[1].body).expect("the body is JSON");
+    let view = rig.permission_request(&task).await;
+    let id = view["request"]["id"].as_str().expect("an id");
+    assert_eq!((&message["kind"], &message["request_id"]), (&json!("permission.requested"), &json!(id)));
+    let text = message["text"].as_str().expect("a text");
+    assert!(text.contains("writer") && text.contains("a.txt"), "{text}");
+    assert_eq!(message["blocks"][1]["elements"][0]["value"], format!("allow:once:{id}"));
+    let answer_url = message["actions"][0]["url"].as_str().expect("where answers go");
+    assert_eq!(answer_url, format!("{}/api/v1/permissions/{id}/answer", address(&rig)));
+    assert!(view["racers"].as_array().expect("racers").contains(&json!({"by": "remote", "source": "slack"})));
+
+    let body = json!({"request_id": id, "decision": "allow", "args_hash": message["args_hash"]});
+    let with = |key: &str, value: Value| {
+        let mut body = body.clone();
+        body[key] = value;
+        body
+    };
+    for (key, nonce, body, status, code) in [
+        ("0000", "nonce-0001", body.clone(), StatusCode::UNAUTHORIZED, "wrong_signature"),
+        (key, "no", body.clone(), StatusCode::UNAUTHORIZED, "not_signed"),
+        (key, "nonce-0002", with("scope", json!("always")), StatusCode::BAD_REQUEST, "bad_request"),
+        (
+            key,
+            "nonce-0003",
+            with("request_id", json!("req-00000000")),
+            StatusCode::BAD_REQUEST,
+            "bad_request",
+        ),
+        (
+            key,
+            "nonce-0004",
+            with("args_hash", json!("0".repeat(64))),
+            StatusCode::CONFLICT,
+            "other_arguments",
+        ),
+    ] {
+        let (answered, problem) = answer_signed(&rig, key, id, nonce, &body).await;
+        assert_eq!((answered, &problem["code"]), (status, &json!(code)), "{problem:#}");
+    }
+    let (status, answered) = answer_signed(&rig, key, id, "nonce-0005", &body).await;
+    assert_eq!((status, &answered["won"]), (StatusCode::OK, &json!(true)), "{answered:#}");
+    assert_eq!(
+        (&answered["decision"]["by"], &answered["decision"]["source"]),
+        (&json!("remote"), &json!("slack"))
+    );
+    let (status, problem) = answer_signed(&rig, key, id, "nonce-0005", &body).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("replayed")));
+    let (_, late) = answer_signed(&rig, key, id, "nonce-0006", &body).await;
+    assert_eq!(late["won"], false, "it is decided");
+    // The next one is a person's at the desk, and the channel hears of it.
+    let second = eventually(LATER, "the second request", async || {
+        let view = rig.permission_request(&task).await;
+        if view["request"]["id"] == id { Err("the first".to_owned()) } else { Ok(view) }
+    })
+    .await;
+    rig.answer(&second, &json!({"decision": "deny"})).await;
+    rig.done(&task).await;
+    let heard = eventually(LATER, "word of both decisions", async || {
+        let calls = receiver.calls().into_iter();
+        let bodies = calls.filter_map(|call| serde_json::from_slice::<Value>(&call.body).ok());
+        let decided: Vec<Value> = bodies.filter(|body| body["kind"] == "permission.decided").collect();
+        if decided.len() == 2 { Ok(decided) } else { Err(format!("{decided:#?}")) }
+    })
+    .await;
+    let mut deciders: Vec<&str> = heard.iter().filter_map(|body| body["decision"]["by"].as_str()).collect();
+    deciders.sort_unstable();
+    assert_eq!(deciders, ["person", "remote"]);
+    let worker = rig.worker(&task, "writer").await;
+    assert_eq!((rig.at(&worker, "a.txt").as_deref(), rig.at(&worker, "b.txt")), (Some("x\n"), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_channel_takes_no_signed_answer() {
+    let rig = Rig::new().await;
+    let body = json!({"request_id": "req-00000000", "decision": "allow", "args_hash": ""});
+    let (status, problem) = answer_signed(&rig, "k", "req-00000000", "nonce-0001", &body).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::NOT_FOUND, &json!("no_channel")));
 }
 
 fn key(rig: &Rig) -> String {

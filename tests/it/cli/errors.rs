@@ -343,9 +343,7 @@ async fn a_second_server_on_the_same_home() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_later_is_refused_by_name() {
     let shell = Shell::new();
-    for command in
-        ["ask", "compact", "clear", "permissions", "pr", "search", "top", "replay", "backup", "node", "mcp"]
-    {
+    for command in ["ask", "compact", "clear", "pr", "search", "top", "replay", "backup", "node", "mcp"] {
         let finished = shell.run(&[command, "x", "--deep"]).await;
         assert_error(finished, 2, "not_available", &[&format!("swarm {command}")]);
     }

@@ -478,11 +478,27 @@ export interface PermissionRequest {
   description: string | null;
   requested_at: Timestamp;
   timeout_ms: number;
+  cwd?: string | null;
+  args_hash?: string;
+}
+
+export interface PermissionRacer {
+  by: Racer;
+  source?: string | null;
 }
 
 export type Decision = "allow" | "deny";
 export type Scope = "once" | "session" | "always";
-export type Racer = "rule" | "person" | "timeout" | "unattended" | "session_end";
+export type Racer =
+  | "rule"
+  | "hook"
+  | "person"
+  | "remote"
+  | "classifier"
+  | "timeout"
+  | "unattended"
+  | "session_end"
+  | "desk";
 
 export interface PermissionDecision {
   id: PermissionRequestId;
@@ -492,6 +508,8 @@ export interface PermissionDecision {
   reason: string | null;
   stop?: boolean;
   decided_at: Timestamp;
+  source?: string | null;
+  args_hash?: string;
 }
 
 export interface PermissionView {
@@ -503,6 +521,9 @@ export interface PermissionView {
   decision: PermissionDecision | null;
   withdrawn: string | null;
   sandbox_tier: number | null;
+  joined?: PermissionRequestId[];
+  racers?: PermissionRacer[];
+  wrote_rule?: string | null;
 }
 
 export interface AnswerPermission {

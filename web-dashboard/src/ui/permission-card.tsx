@@ -18,22 +18,26 @@ export const LONG_LINES = 12;
 
 const WHO: Record<Racer, string> = {
   rule: "a rule that changed meanwhile",
+  hook: "a hook",
   person: "a person",
+  remote: "a person at a remote channel",
+  classifier: "the classifier",
   timeout: "nobody answered in time",
   unattended: "the task is unattended",
   session_end: "the session ended",
+  desk: "the desk, which did not take it",
 };
 
 export function decidedText(view: PermissionView, mine: boolean): string {
   if (view.decision === null) return view.withdrawn === null ? "" : `no longer waits: ${view.withdrawn}`;
-  const { decision, scope, by, reason, stop } = view.decision;
+  const { decision, scope, by, reason, stop, source } = view.decision;
   const what =
     decision === "allow"
       ? { once: "allowed once", session: "allowed for this session", always: "allowed always" }[scope]
       : stop
         ? "denied, and the worker stopped"
         : "denied";
-  const who = mine ? "you" : WHO[by];
+  const who = mine ? "you" : source ? `${WHO[by]} (${source})` : WHO[by];
   return `${what}, ${who}${reason ? `: “${reason}”` : ""}`;
 }
 
@@ -234,6 +238,11 @@ export function PermissionCard({
           ) : (
             <span>whole input, {format.plural(lines, "line")}</span>
           )}
+          {open && view.joined && view.joined.length > 0 ? (
+            <span data-testid="permission-joined">
+              {format.plural(view.joined.length + 1, "equal call")} of this worker: one answer is for all
+            </span>
+          ) : null}
           {hasHidden(text) ? (
             <span className="hue-need">holds characters that cannot be seen: shown as ⟨U+…⟩</span>
           ) : null}

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     clock::RunClock,
-    gate::{GateConfig, WorkerGate},
+    gate::{GateConfig, GateLink, WorkerGate},
     grants::Leases,
     inner::{Minds, Subagent},
     link::Link,
@@ -128,7 +128,7 @@ impl Parts {
             files.clone(),
             shell.clone(),
             recorder.clone(),
-            link.state.clone(),
+            GateLink { state: link.state.clone(), not_taken: link.not_taken.clone() },
             clock.clone(),
         ));
         let grace = Adjustable::from(Duration::from_millis(launch.limits.background_grace_ms));
@@ -389,6 +389,7 @@ fn gate_config(
         writable: vec![launch.temp_dir.clone()],
         readable: vec![launch.results_dir.clone(), launch.temp_dir.clone()],
         timeout,
+        asks_when_unavailable: launch.limits.auto_mode_asks,
     }
 }
 

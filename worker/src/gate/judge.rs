@@ -8,7 +8,8 @@ use std::{
 };
 
 use agent_host::{
-    DangerousForms, Ground, PathResolver, PermissionAnswer, PermissionQuery, RuleSet, Subject, decide,
+    DangerousForms, DecidedBy, Ground, PathResolver, PermissionAnswer, PermissionQuery, RuleSet, Subject,
+    decide,
 };
 use serde_json::Value;
 use swarm_protocol::{
@@ -39,6 +40,16 @@ pub(super) struct Question {
     pub(super) cwd: PathBuf,
 }
 
+/// What rules, mode and sandbox say.
+#[derive(Debug)]
+pub(super) struct Ruling {
+    pub(super) answer: PermissionAnswer,
+    /// It asks, and only a person may answer.
+    pub(super) is_persons: bool,
+    /// It asks, and the mode is `auto`: a classifier looks before anybody is asked.
+    pub(super) is_judged: bool,
+}
+
 /// Judges calls.
 pub(super) struct Judge {
     pub(super) config: GateConfig,
@@ -61,9 +72,20 @@ impl Judge {
         }
     }
 
+    /// What a mode means for the rules: in `auto` they decide as ever, and what would ask is looked at again.
+    fn ruling(mode: PermissionMode) -> PermissionMode {
+        match mode {
+            PermissionMode::Auto => PermissionMode::AcceptEdits,
+            PermissionMode::Default
+            | PermissionMode::AcceptEdits
+            | PermissionMode::Plan
+            | PermissionMode::BypassPermissions => mode,
+        }
+    }
+
     /// Says what becomes of a call. An error: its paths could not be looked at, and what was not checked is not
     /// allowed (I5).
-    pub(super) async fn answer(self: &Arc<Self>, question: &Question) -> Result<PermissionAnswer, String> {
+    pub(super) async fn answer(self: &Arc<Self>, question: &Question) -> Result<Ruling, String> {
         let (judge, asked) = (Arc::clone(self), question.clone());
         // One that hangs keeps its thread of the pool, and nothing else.
         let look = tokio::task::spawn_blocking(move || judge.look(&asked));
@@ -105,10 +127,10 @@ impl Judge {
             is_read_only: true,
             cwd: &self.files.root,
         };
-        self.decide(&query).behavior == RuleBehavior::Allow
+        self.rule(&query).answer.behavior == RuleBehavior::Allow
     }
 
-    fn look(&self, question: &Question) -> PermissionAnswer {
+    fn look(&self, question: &Question) -> Ruling {
         for subject in &question.subjects {
             if let Subject::Read(path) | Subject::Write(path) = subject {
                 // The tool works where its path leads now, and nowhere else.
@@ -122,19 +144,20 @@ impl Judge {
             is_read_only: question.needs_nothing,
             cwd: &question.cwd,
         };
-        self.decide(&query)
+        self.rule(&query)
     }
 
-    fn decide(&self, query: &PermissionQuery<'_>) -> PermissionAnswer {
+    fn rule(&self, query: &PermissionQuery<'_>) -> Ruling {
         let mode = *self.mode.read().unwrap_or_else(PoisonError::into_inner);
         let mut sandbox = self.config.sandbox;
         // The shell follows the mode (`WorkerGate::set_mode`).
         sandbox.is_read_only |= mode == PermissionMode::Plan;
         let ground = Ground {
-            mode,
+            mode: Self::ruling(mode),
             isolation: self.config.isolation,
             sandbox,
-            is_unattended: self.config.is_unattended,
+            // Whether nobody is there is looked at below: in `auto` a classifier comes first.
+            is_unattended: false,
             worktree: &self.files.root,
             home: &self.config.home,
             writable: &self.config.writable,
@@ -143,6 +166,19 @@ impl Judge {
         };
         // A copy: who adds a rule must not wait for a disk.
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
-        decide(&rules, &self.forms, query, &ground)
+        let answer = decide(&rules, &self.forms, query, &ground);
+        let asks = answer.behavior == RuleBehavior::Ask;
+        // What asks even where nothing else does, a person said so; and what the agent is made of is a person's, too.
+        let wildest = Ground { mode: PermissionMode::BypassPermissions, ..ground };
+        let is_persons = asks
+            && (matches!(answer.by, DecidedBy::ProtectedPath { .. })
+                || decide(&rules, &self.forms, query, &wildest).behavior == RuleBehavior::Ask);
+        let is_judged = asks && mode == PermissionMode::Auto && !is_persons;
+        if asks && self.config.is_unattended && !is_judged {
+            let by = DecidedBy::Unattended(Box::new(answer.by));
+            let answer = PermissionAnswer { behavior: RuleBehavior::Deny, by, proposed_rule: None };
+            return Ruling { answer, is_persons, is_judged };
+        }
+        Ruling { answer, is_persons, is_judged }
     }
 }

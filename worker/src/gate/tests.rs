@@ -22,6 +22,7 @@ struct Rig {
     gate: Arc<WorkerGate>,
     files: Arc<Files>,
     link: watch::Sender<LinkState>,
+    not_taken: NotTaken,
     clock: Arc<RunClock>,
     cancel: CancellationToken,
 }
@@ -95,10 +96,13 @@ impl Rig {
             writable: Vec::new(),
             readable: Vec::new(),
             timeout: Duration::from_secs(600).into(),
+            asks_when_unavailable: false,
         };
+        let (not_taken, _) = tokio::sync::broadcast::channel(4);
+        let gate_link = GateLink { state, not_taken: not_taken.clone() };
         let gate =
-            WorkerGate::with_paths(config, files.clone(), paths, shell, recorder, state, clock.clone());
-        Self { dir, gate: Arc::new(gate), files, link, clock, cancel: CancellationToken::new() }
+            WorkerGate::with_paths(config, files.clone(), paths, shell, recorder, gate_link, clock.clone());
+        Self { dir, gate: Arc::new(gate), files, link, not_taken, clock, cancel: CancellationToken::new() }
     }
 
     fn context(&self) -> ToolContext {
@@ -143,6 +147,37 @@ impl Rig {
         }
     }
 
+    fn records(&self) -> Vec<RecordBody> {
+        let page = agent_host::transcript::read_page(&self.dir.path().join("t.jsonl"), 0, 1_000).unwrap();
+        page.records.into_iter().map(|stored| stored.record.body).collect()
+    }
+
+    fn request(&self) -> PermissionRequest {
+        let request = self.records().into_iter().find_map(|body| match body {
+            RecordBody::PermissionRequested { request } => Some(*request),
+            _ => None,
+        });
+        request.unwrap()
+    }
+
+    fn bids(&self) -> Vec<PermissionBid> {
+        let bid = |body| match body {
+            RecordBody::PermissionBid { bid } => Some(bid),
+            _ => None,
+        };
+        self.records().into_iter().filter_map(bid).collect()
+    }
+
+    /// Waits for the first bid.
+    async fn bid(&self) -> PermissionBid {
+        loop {
+            if let Some(bid) = self.bids().into_iter().next() {
+                return bid;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     fn decision(&self, id: PermissionRequestId, decision: Decision) -> PermissionDecision {
         PermissionDecision {
             id,
@@ -152,6 +187,8 @@ impl Rig {
             reason: None,
             stop: true,
             decided_at: Timestamp::from_millis(0),
+            source: None,
+            args_hash: String::new(),
         }
     }
 }
@@ -173,23 +210,90 @@ async fn one_decision_counts() {
 }
 
 #[tokio::test]
-async fn a_new_rule_or_mode_settles_what_waits() {
+async fn a_new_rule_or_mode_bids_for_what_waits_and_the_desk_decides() {
     let rig = Rig::new();
-    let (task, _) = rig.ask().await;
+    let (task, id) = rig.ask().await;
     // A rule about something else leaves it waiting, however often.
     for _ in 0..5 {
         rig.gate.add_rule(rule(RuleBehavior::Allow, "WebFetch")).unwrap();
     }
     tokio::task::yield_now().await;
     assert!(!task.is_finished());
+    assert_eq!(rig.bids(), []);
     rig.gate.add_rule(rule(RuleBehavior::Deny, "Edit")).unwrap();
-    denied(task.await.unwrap(), "the deny rule `Edit`");
-    assert!(rig.gate.recorder.facts().open_requests.is_empty(), "it was withdrawn");
+    let bid = rig.bid().await;
+    assert_eq!((&bid.id, bid.by, bid.decision), (&id, Racer::Rule, Decision::Deny));
+    assert!(!task.is_finished(), "the desk has not decided");
+    let mut decision = rig.decision(id, bid.decision);
+    (decision.by, decision.reason) = (bid.by, bid.reason);
+    rig.gate.decided(decision);
+    denied(task.await.unwrap(), "refused by the settings: the deny rule `Edit`");
 
     let rig = Rig::new();
-    let (task, _) = rig.ask().await;
+    let (task, id) = rig.ask().await;
     rig.gate.set_mode(PermissionMode::BypassPermissions);
-    assert_eq!(task.await.unwrap(), GateAnswer::Allow);
+    let bid = rig.bid().await;
+    assert_eq!((bid.by, bid.decision), (Racer::Rule, Decision::Allow));
+    // Somebody was faster.
+    rig.gate.decided(rig.decision(id, Decision::Deny));
+    denied(task.await.unwrap(), "A person refused");
+}
+
+#[tokio::test]
+async fn z02_a_decision_lets_nothing_run_but_the_call_it_was_made_for() {
+    for (decided_for, is_allowed) in [(None, true), (Some(true), true), (Some(false), false)] {
+        let rig = Rig::new();
+        let (task, id) = rig.ask().await;
+        let hash = rig.request().args_hash;
+        assert_eq!(hash.len(), 64);
+        let mut decision = rig.decision(id, Decision::Allow);
+        decision.args_hash = match decided_for {
+            None => String::new(),
+            Some(true) => hash,
+            Some(false) => "0".repeat(64),
+        };
+        rig.gate.decided(decision);
+        match (task.await.unwrap(), is_allowed) {
+            (GateAnswer::Allow, true) => {}
+            (answer, false) => denied(answer, "given to another call"),
+            (answer, _) => panic!("{answer:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn z04_a_request_that_the_server_cannot_journal_fails_its_call_alone() {
+    let rig = Rig::new();
+    let (task, id) = rig.ask().await;
+    // Of another request.
+    rig.not_taken.send(("req-00000000".parse().unwrap(), "full".to_owned())).unwrap();
+    tokio::task::yield_now().await;
+    assert!(!task.is_finished());
+    rig.not_taken.send((id, "no space left on device".to_owned())).unwrap();
+    denied(task.await.unwrap(), "could not be recorded: no space left on device");
+    assert!(rig.gate.recorder.facts().open_requests.is_empty(), "it was withdrawn");
+}
+
+#[tokio::test]
+async fn z04_a_request_that_cannot_be_parked_fails_its_call_and_the_agent_goes_on() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let rig = Rig::new();
+    // The file can grow no further: writes fail, as on a full disk. Whoever handles the signal is not killed by it.
+    let kind = tokio::signal::unix::SignalKind::from_raw(nix::sys::signal::Signal::SIGXFSZ as i32);
+    let _handled = tokio::signal::unix::signal(kind).unwrap();
+    let size = std::fs::metadata(rig.dir.path().join("t.jsonl")).unwrap().len();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    setrlimit(Resource::RLIMIT_FSIZE, size, hard).unwrap();
+    let tool = Write::new(rig.files.clone());
+    let input = json!({"file_path": rig.dir.path().join("outside"), "content": ""});
+    let answer = rig.gate.check(&tool, &input, &rig.context()).await;
+    setrlimit(Resource::RLIMIT_FSIZE, soft, hard).unwrap();
+    denied(answer, "The permission request could not be recorded");
+    assert!(rig.gate.open.lock().unwrap().is_empty(), "nobody waits for it");
+    rig.gate.recorder.append(vec![], Durability::Now).await.unwrap();
+    let (task, id) = rig.ask().await;
+    rig.gate.decided(rig.decision(id, Decision::Allow));
+    assert_eq!(task.await.unwrap(), GateAnswer::Allow, "the next one is asked as ever");
 }
 
 #[tokio::test]

@@ -140,6 +140,8 @@ async fn what_asks_waits_for_one_decision() {
                 decision,
                 scope: Scope::Once,
                 by: Racer::Person,
+                source: None,
+                args_hash: String::new(),
                 reason: Some(reason.to_owned()),
                 stop: false,
                 decided_at: Timestamp::from_millis(0),

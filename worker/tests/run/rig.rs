@@ -254,6 +254,8 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
             max_tool_concurrency: 10,
             cache_keepalive: false,
             tools: Default::default(),
+            classifier_racer: false,
+            auto_mode_asks: false,
             git_lock_wait_ms: 30_000,
             sandbox_auto_allow: true,
             sandbox_required: 0,

@@ -189,8 +189,16 @@ fn lines(line: &EventLine, when: &str, cells: Option<usize>) -> Vec<String> {
         Event::PermissionDecided { decision, .. } => one(format!(
             "{} {} by {}",
             decision.id,
-            super::steer::decided(decision),
-            super::steer::racer(decision.by)
+            super::answers::decided(decision),
+            super::answers::racer(decision.by)
+        )),
+        Event::PermissionJudged { request, decision } => one(format!(
+            "{} {} by {}: {} {}",
+            request.id,
+            super::answers::decided(decision),
+            super::answers::racer(decision.by),
+            visible(&request.tool),
+            visible(&request.summary)
         )),
         Event::PermissionWithdrawn { id, reason } => one(format!("{id} withdrawn: {}", visible(reason))),
         Event::ReviewMerged { into, from, to, .. } => {

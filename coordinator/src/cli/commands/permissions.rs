@@ -29,9 +29,11 @@ use super::{
 use crate::submit::{self, Settings, SubmitError};
 
 /// `swarm permissions`.
-pub(crate) fn permissions(shell: &mut Shell, args: &PermissionsArgs) -> Result<u8> {
-    let PermissionsCommand::Explain(args) = &args.command;
-    explained(shell, args)
+pub(crate) async fn permissions(shell: &mut Shell, args: &PermissionsArgs) -> Result<u8> {
+    match &args.command {
+        PermissionsCommand::Explain(args) => explained(shell, args),
+        PermissionsCommand::Log(args) => super::answers::log(shell, &args.id).await,
+    }
 }
 
 /// A call, as a rule would name it.

@@ -421,7 +421,7 @@ fn explain_text(view: &ExplainView, links: &Links) -> String {
         let request = &permission.request;
         let how = match (&permission.decision, &permission.withdrawn) {
             (Some(decision), _) => {
-                format!("{} by {}", super::steer::decided(decision), super::steer::racer(decision.by))
+                format!("{} by {}", super::answers::decided(decision), super::answers::racer(decision.by))
             }
             (None, Some(withdrawn)) => format!("withdrawn: {}", visible(withdrawn)),
             (None, None) => format!("waits: swarm approve {}", request.id),

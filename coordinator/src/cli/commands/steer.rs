@@ -1,24 +1,20 @@
-//! `swarm send`, `stop`, `approve`, `deny`: what people say while work goes on.
+//! `swarm send`, `stop`: what people say while work goes on.
 
 use std::time::Instant;
 
 use serde_json::json;
 use swarm_protocol::{
     WorkerId, WorkerStatus,
-    api::{
-        AnswerPermission, AnsweredPermission, MessageAccepted, PermissionView, SendMessageBody, StopBody,
-        StopView, WorkerView,
-    },
-    permission::{Decision, PermissionDecision, Racer, Scope},
+    api::{MessageAccepted, SendMessageBody, StopBody, StopView, WorkerView},
 };
 
 use super::super::{
-    args::{ApproveArgs, DenyArgs, SendArgs, StopArgs},
+    args::{SendArgs, StopArgs},
     client::Client,
     error::{CliError, Result},
-    format, ids,
+    format,
     ids::{Target, Wanted},
-    shell::{Shell, now},
+    shell::Shell,
     text::visible,
 };
 use super::{Place, connect};
@@ -137,136 +133,5 @@ async fn wait(client: &Client, ids: &[WorkerId]) -> Result<Vec<WorkerView>> {
             return Ok(ours);
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-}
-
-/// `swarm approve`.
-pub(crate) async fn approve(shell: &mut Shell, args: &ApproveArgs) -> Result<u8> {
-    let scope = match (args.session, args.always) {
-        (_, true) => Scope::Always,
-        (true, false) => Scope::Session,
-        (false, false) => Scope::Once,
-    };
-    let body = AnswerPermission { decision: Decision::Allow, scope, reason: None, stop: false };
-    answer(shell, &args.request, body).await
-}
-
-/// `swarm deny`.
-pub(crate) async fn deny(shell: &mut Shell, args: &DenyArgs) -> Result<u8> {
-    let body = AnswerPermission {
-        decision: Decision::Deny,
-        scope: Scope::Once,
-        reason: args.reason.clone(),
-        stop: args.stop,
-    };
-    answer(shell, &args.request, body).await
-}
-
-async fn answer(shell: &mut Shell, text: &str, body: AnswerPermission) -> Result<u8> {
-    let Place { client, known } = connect(shell, text).await?;
-    let open: Vec<PermissionView> = client.get("/permissions").await?;
-    let view = match ids::request(&known, &open, text) {
-        Ok(view) => view,
-        // Somebody may have been faster: the server knows who.
-        Err(error)
-            if error.code == "unknown_id" && text.parse::<swarm_protocol::PermissionRequestId>().is_ok() =>
-        {
-            let answered: AnsweredPermission = match client.post(&format!("/permissions/{text}"), &body).await
-            {
-                Ok(answered) => answered,
-                Err(refused) if refused.code == "unknown_id" => return Err(error),
-                Err(refused) => return Err(refused),
-            };
-            return report(shell, text, None, &answered);
-        }
-        Err(error) => return Err(error),
-    };
-    let id = view.request.id.to_string();
-    let answered: AnsweredPermission = client.post(&format!("/permissions/{id}"), &body).await?;
-    report(shell, &id, Some(&view), &answered)
-}
-
-fn report(
-    shell: &mut Shell,
-    id: &str,
-    view: Option<&PermissionView>,
-    answered: &AnsweredPermission,
-) -> Result<u8> {
-    let exit = u8::from(!answered.won);
-    if shell.is_json() {
-        let session_id = view.map(|view| view.session_id);
-        shell.json("permission.decided", session_id, None, json!({"answer": answered}))?;
-        return Ok(exit);
-    }
-    let AnsweredPermission { won, decision, wrote_rule } = answered;
-    if !won {
-        return Err(CliError::new("already_answered", already(decision, now())));
-    }
-    let who = view.map(|view| view.request.worker_id.suffix().to_owned());
-    let mut words = format!("{id} {}", decided(decision));
-    match (who, decision.stop) {
-        (Some(who), true) => words.push_str(&format!(": {who} is stopped")),
-        (Some(who), false) => words.push_str(&format!(": {who} goes on")),
-        (None, _) => {}
-    }
-    if let Some(rule) = wrote_rule {
-        words.push_str(&format!("; wrote {}", visible(rule)));
-    }
-    shell.out.line(&words)?;
-    Ok(0)
-}
-
-/// `allowed once`, `denied`.
-pub(crate) fn decided(decision: &PermissionDecision) -> &'static str {
-    match (decision.decision, decision.scope) {
-        (Decision::Allow, Scope::Once) => "allowed once",
-        (Decision::Allow, Scope::Session) => "allowed for this session",
-        (Decision::Allow, Scope::Always) => "allowed always",
-        (Decision::Deny, _) => "denied",
-    }
-}
-
-/// `already denied 4s ago by timeout`.
-pub(crate) fn already(decision: &PermissionDecision, now: swarm_protocol::Timestamp) -> String {
-    let word = match decision.decision {
-        Decision::Allow => "allowed",
-        Decision::Deny => "denied",
-    };
-    format!(
-        "already {word} {} ago by {}",
-        format::age(now.millis_since(decision.decided_at)),
-        racer(decision.by)
-    )
-}
-
-/// Who decided.
-pub(crate) const fn racer(racer: Racer) -> &'static str {
-    match racer {
-        Racer::Rule => "a rule",
-        Racer::Person => "a person",
-        Racer::Timeout => "timeout",
-        Racer::Unattended => "the task, which is unattended",
-        Racer::SessionEnd => "the end of the session",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use swarm_protocol::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn who_lost_the_race_learns_who_won() {
-        let decision = PermissionDecision {
-            id: "req-3f2".parse().unwrap(),
-            decision: Decision::Deny,
-            scope: Scope::Once,
-            by: Racer::Timeout,
-            reason: None,
-            stop: false,
-            decided_at: Timestamp::from_millis(1_000),
-        };
-        assert_eq!(already(&decision, Timestamp::from_millis(5_200)), "already denied 4s ago by timeout");
     }
 }

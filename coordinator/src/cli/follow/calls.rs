@@ -8,7 +8,7 @@ use swarm_protocol::{
 
 use super::{Ending, Follower, STOP_PATIENCE};
 use crate::cli::{
-    alert::Occasion, client::SERVER_GONE, commands::steer, error::Result, shell::now, stream, text::visible,
+    alert::Occasion, client::SERVER_GONE, commands::answers, error::Result, shell::now, stream, text::visible,
 };
 
 /// What a call to the server that following made brought.
@@ -80,9 +80,9 @@ impl Follower<'_> {
                         .wrote_rule
                         .as_deref()
                         .map_or_else(String::new, |rule| format!("; wrote {}", visible(rule)));
-                    format!("{id} {}{rule}", steer::decided(&answered.decision))
+                    format!("{id} {}{rule}", answers::decided(&answered.decision))
                 } else {
-                    format!("{id} {}", steer::already(&answered.decision, now()))
+                    format!("{id} {}", answers::already(&answered.decision, now()))
                 };
                 self.say([words]);
             }

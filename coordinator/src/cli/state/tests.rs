@@ -80,6 +80,8 @@ fn an_answered_request_is_gone() {
         decision: swarm_protocol::permission::Decision::Allow,
         scope: swarm_protocol::permission::Scope::Once,
         by: swarm_protocol::permission::Racer::Person,
+        source: None,
+        args_hash: String::new(),
         reason: None,
         stop: false,
         decided_at: Timestamp::from_millis(0),

@@ -32,6 +32,7 @@ impl Actor {
         }
         for open in self.model.permissions.iter().filter(|permission| permission.is_open()) {
             crate::callback::ask(&self.shared, &self.model, &open.request);
+            crate::channel::ask(&self.shared, &self.model, &open.request);
         }
         Ok(())
     }
@@ -134,6 +135,8 @@ impl Actor {
                 | RecordBody::CommandAccepted { .. }
                 | RecordBody::PermissionRequested { .. }
                 | RecordBody::PermissionWithdrawn { .. }
+                | RecordBody::PermissionBid { .. }
+                | RecordBody::PermissionJudged { .. }
                 | RecordBody::Snapshot { .. }
                 | RecordBody::ContentReplacement { .. }
                 | RecordBody::Todo { .. }

@@ -118,7 +118,7 @@ impl Actor {
             .collect();
         open.into_iter()
             .map(|id| {
-                self.desk.close(&id);
+                self.desk.withdrawn(&id);
                 Event::PermissionWithdrawn { id, reason: reason.to_owned() }
             })
             .collect()

@@ -41,7 +41,7 @@ impl Actor {
     /// Ends a link. The worker connects again and resends from what is known.
     pub(super) fn drop_link(&mut self, worker_id: &WorkerId) {
         if self.connections.remove(worker_id).is_some() {
-            self.stand_clocks(worker_id);
+            self.desk.away(worker_id, Instant::now());
             self.expect_link(worker_id);
         }
     }
@@ -80,15 +80,6 @@ impl Actor {
             "its process has no link to the server",
         );
         self.append(waits.into_iter().collect()).await
-    }
-
-    fn stand_clocks(&mut self, worker_id: &WorkerId) {
-        let now = Instant::now();
-        for permission in &self.model.permissions {
-            if permission.is_open() && &permission.request.worker_id == worker_id {
-                self.desk.stand(&permission.request.id, now);
-            }
-        }
     }
 
     pub(super) async fn hello(&mut self, hello: HelloOrder) -> HelloAnswer {
@@ -152,12 +143,7 @@ impl Actor {
         let connection = Connection { number, version, frames: hello.frames, awaits_keys };
         self.connections.insert(hello.worker_id.clone(), connection);
         self.away.remove(&hello.worker_id);
-        let now = Instant::now();
-        for permission in &self.model.permissions {
-            if permission.is_open() && permission.request.worker_id == hello.worker_id {
-                self.desk.run(&permission.request.id, now);
-            }
-        }
+        self.desk.back(&hello.worker_id, Instant::now());
         self.join_gates(&hello.worker_id, starting);
         self.send_pending(&hello.worker_id);
         HelloAnswer::Welcome { acknowledged, keys }

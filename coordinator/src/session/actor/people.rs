@@ -1,15 +1,11 @@
 //! What people ask of a session: tasks, messages, stops, decisions.
 
 use swarm_protocol::{
-    ExitReason, MessageId, PermissionRequestId, RunNumber, SessionState, TaskId, WorkerId, WorkerStatus,
-    api::{AnswerPermission, AnsweredPermission},
+    ExitReason, MessageId, RunNumber, SessionState, TaskId, WorkerId, WorkerStatus,
     event::Event,
     frame::Command,
     notification::{Notification, NotificationKey, NotificationKind, NotificationStatus},
-    permission::{
-        Decision, PermissionDecision, PermissionMode, PermissionRequest, Racer, Rule, RuleBehavior,
-        RuleOrigin, Scope,
-    },
+    permission::PermissionMode,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -18,7 +14,6 @@ use super::Actor;
 use crate::{
     clock,
     session::{KeyRing, OrderError, Resumed, Stopping, Submit, Submitted, WorkerMessage, model::StopOrder},
-    workers::lifecycle::LifeEvent,
 };
 
 impl Actor {
@@ -116,6 +111,7 @@ impl Actor {
     }
 
     pub(super) async fn end(&mut self) -> Result<Stopping, OrderError> {
+        self.reject_all().await?;
         let stopping = self.interrupt("the session was ended").await?;
         if self.model.state != SessionState::Ended {
             self.append(vec![Event::SessionState {
@@ -187,145 +183,16 @@ impl Actor {
 
     /// The same command to every worker with a run under way.
     async fn command_all(&mut self, command: &Command) -> Result<(), OrderError> {
-        let live: Vec<WorkerId> = self
-            .model
-            .workers
-            .iter()
-            .filter(|worker| worker.status.takes_place())
-            .map(|worker| worker.spec.id.clone())
-            .collect();
-        for worker_id in live {
+        for worker_id in self.at_work() {
             self.command(&worker_id, command.clone()).await?;
         }
         Ok(())
     }
 
-    // ------------------------------------------------------------------------------- permissions
-
-    pub(super) async fn answer(
-        &mut self,
-        id: &PermissionRequestId,
-        answer: AnswerPermission,
-        by: Racer,
-    ) -> Result<AnsweredPermission, OrderError> {
-        let Some(permission) = self.model.permission(id) else {
-            return Err(OrderError::UnknownRequest(id.clone()));
-        };
-        if let Some(decision) = &permission.decision {
-            return Ok(AnsweredPermission {
-                won: false,
-                decision: decision.clone(),
-                wrote_rule: permission.wrote_rule.clone(),
-            });
-        }
-        if let Some(reason) = &permission.withdrawn {
-            let decision = PermissionDecision {
-                id: id.clone(),
-                decision: Decision::Deny,
-                scope: Scope::Once,
-                by: Racer::SessionEnd,
-                reason: Some(format!("withdrawn: {reason}")),
-                stop: false,
-                decided_at: self.model.updated_at,
-            };
-            return Ok(AnsweredPermission { won: false, decision, wrote_rule: None });
-        }
-        let AnswerPermission { decision, scope, reason, stop } = answer;
-        let proposed = permission.request.proposed_rule.clone();
-        let worker_id = permission.request.worker_id.clone();
-        let mut rule = None;
-        let mut wrote_rule = None;
-        if scope != Scope::Once && decision == Decision::Allow {
-            let text = proposed.ok_or(OrderError::NoRule)?;
-            let mut origin = RuleOrigin { level: "session".to_owned(), file: None, line: None, anchor: None };
-            if scope == Scope::Always {
-                let file = crate::always::write_rule(&self.shared, &self.model, &text)
-                    .await
-                    .map_err(OrderError::RuleNotWritten)?;
-                wrote_rule = Some(format!("{text} in {file}"));
-                origin.file = Some(file);
-            }
-            rule = Some(Rule { behavior: RuleBehavior::Allow, text, origin });
-        }
-        let decision = PermissionDecision {
-            id: id.clone(),
-            decision,
-            scope,
-            by,
-            reason,
-            stop: stop && decision == Decision::Deny,
-            decided_at: clock::now(),
-        };
-        self.decide(&worker_id, decision.clone(), wrote_rule.clone()).await?;
-        if let Some(rule) = rule {
-            // To all agents; each settles its own matching requests.
-            self.append(vec![Event::SessionRule { rule: rule.clone() }]).await?;
-            self.command_all(&Command::AddRule { rule }).await?;
-        }
-        Ok(AnsweredPermission { won: true, decision, wrote_rule })
-    }
-
-    /// The desk's clock ran out.
-    pub(super) async fn time_out(&mut self, id: &PermissionRequestId) -> Result<(), OrderError> {
-        let Some(permission) = self.model.permission(id).filter(|permission| permission.is_open()) else {
-            self.desk.close(id);
-            return Ok(());
-        };
-        let worker_id = permission.request.worker_id.clone();
-        let decision = PermissionDecision {
-            id: id.clone(),
-            decision: Decision::Deny,
-            scope: Scope::Once,
-            by: Racer::Timeout,
-            reason: Some("Permission request timed out".to_owned()),
-            stop: false,
-            decided_at: clock::now(),
-        };
-        self.decide(&worker_id, decision, None).await
-    }
-
-    /// A worker has waited long for a person: news for the coordinator, which wakes nobody.
-    pub(super) async fn report_wait(&mut self, id: &PermissionRequestId) -> Result<(), OrderError> {
-        let Some(permission) = self.model.permission(id).filter(|permission| permission.is_open()) else {
-            return Ok(());
-        };
-        let PermissionRequest { worker_id, run, tool, summary, .. } = &permission.request;
-        // Its place among all requests: no two of them share a key.
-        let n = self.model.permissions.iter().take_while(|other| other.request.id != *id).count() as u32 + 1;
-        let name = self.model.worker(worker_id).map(|worker| worker.spec.name.clone()).unwrap_or_default();
-        let summary =
-            format!("Agent \"{name}\" has waited over a minute for a person to allow: {tool} {summary}");
-        self.append(vec![progress(worker_id, *run, n, summary)]).await
-    }
-
-    /// Journals a decision, then sends it.
-    async fn decide(
-        &mut self,
-        worker_id: &WorkerId,
-        decision: PermissionDecision,
-        wrote_rule: Option<String>,
-    ) -> Result<(), OrderError> {
-        let mut events = vec![Event::PermissionDecided {
-            worker_id: worker_id.clone(),
-            decision: decision.clone(),
-            wrote_rule,
-        }];
-        let others_open = self.model.permissions.iter().any(|permission| {
-            permission.is_open()
-                && &permission.request.worker_id == worker_id
-                && permission.request.id != decision.id
-        });
-        if !others_open {
-            events.extend(self.step(worker_id, LifeEvent::Works, "its permission request was decided"));
-        }
-        events.push(Event::WorkerCommand {
-            worker_id: worker_id.clone(),
-            command: Command::Decision { decision: decision.clone() },
-        });
-        self.append(events).await?;
-        self.desk.close(&decision.id);
-        self.send_pending(worker_id);
-        Ok(())
+    /// Workers with a run under way.
+    pub(super) fn at_work(&self) -> Vec<WorkerId> {
+        let at_work = self.model.workers.iter().filter(|worker| worker.status.takes_place());
+        at_work.map(|worker| worker.spec.id.clone()).collect()
     }
 
     // ------------------------------------------------------------------------------- the loop's end

@@ -1,15 +1,17 @@
 //! Records of workers: appended without their bodies, acknowledged when they are durable.
 
+use agent_host::arguments_hash;
 use swarm_protocol::{
-    RunNumber, WaitingFor, WorkerId, WorkerStatus,
+    PermissionRequestId, RunNumber, WaitingFor, WorkerId, WorkerStatus,
     event::{BudgetChange, Event},
-    frame::ToWorker,
+    frame::{Command, DESK_SINCE, ToWorker},
+    permission::{Decision, PermissionBid, PermissionDecision, PermissionRequest, Racer, Scope},
     record::{RecordBody, RecordHead},
 };
 use tokio::time::Instant;
 
 use super::Actor;
-use crate::workers::lifecycle::LifeEvent;
+use crate::{clock, desk::NotTaken, session::OrderError, workers::lifecycle::LifeEvent};
 
 type Whole = (WorkerId, RunNumber, RecordHead, Option<Box<RecordBody>>);
 
@@ -21,8 +23,7 @@ impl Actor {
         }
         let mut events = Vec::new();
         let mut heads: std::collections::HashMap<WorkerId, u64> = std::collections::HashMap::new();
-        let mut opened = Vec::new();
-        let mut closed = Vec::new();
+        let mut desk = DeskNews::default();
         let mut gaps = Vec::new();
         // States within this batch, for steps that follow one another.
         let mut statuses: std::collections::HashMap<WorkerId, WorkerStatus> =
@@ -64,14 +65,36 @@ impl Actor {
                 Some(RecordBody::User { commands, .. }) => {
                     events.extend(commands.into_iter().map(|command| settled(&worker_id, command)));
                 }
-                Some(RecordBody::PermissionRequested { request }) => {
-                    opened.push((request.id.clone(), request.timeout_ms));
-                    let reason = format!("{} {}", request.tool, request.summary);
-                    events.push(Event::PermissionRequested { request });
-                    events.extend(step(LifeEvent::Waits(WaitingFor::Permission), &reason));
+                Some(RecordBody::PermissionRequested { mut request }) => {
+                    // What an answer is bound to is established here.
+                    request.args_hash = arguments_hash(&request.tool, request.cwd.as_deref(), &request.input);
+                    match self.may_ask(&request, &desk).await {
+                        Ok(()) => {
+                            let reason = format!("{} {}", request.tool, request.summary);
+                            events.push(Event::PermissionRequested { request: request.clone() });
+                            events.extend(step(LifeEvent::Waits(WaitingFor::Permission), &reason));
+                            desk.0.push(DeskChange::Asked(request));
+                        }
+                        Err(problem) => {
+                            tracing::warn!(worker.id = %worker_id, request.id = %request.id, %problem, "a permission request is refused");
+                            events.push(refused(&request, problem));
+                            desk.0.push(DeskChange::Refused(worker_id.clone()));
+                        }
+                    }
+                }
+                Some(RecordBody::PermissionBid { bid }) => {
+                    desk.0.push(DeskChange::Bid(worker_id.clone(), bid));
+                }
+                Some(RecordBody::PermissionJudged { mut request, mut decision }) => {
+                    let hash = arguments_hash(&request.tool, request.cwd.as_deref(), &request.input);
+                    decision.args_hash.clone_from(&hash);
+                    request.args_hash = hash;
+                    // Whatever its file says, only the classifier speaks here.
+                    decision.by = Racer::Classifier;
+                    events.push(Event::PermissionJudged { request, decision });
                 }
                 Some(RecordBody::PermissionWithdrawn { id, reason }) => {
-                    closed.push(id.clone());
+                    desk.0.push(DeskChange::Withdrawn(id.clone()));
                     events.push(Event::PermissionWithdrawn { id, reason: reason.clone() });
                     events.extend(step(LifeEvent::Works, &reason));
                 }
@@ -112,18 +135,13 @@ impl Actor {
         if let Err(error) = self.append(events).await {
             // Nothing is acknowledged: the workers connect again and resend what is not.
             self.note_failure(&error);
+            self.tell_not_taken(&desk, &error);
             for worker_id in heads.into_keys() {
                 self.drop_link(&worker_id);
             }
             return false;
         }
-        for id in closed {
-            self.desk.close(&id);
-        }
-        let now = Instant::now();
-        for (id, timeout_ms) in opened {
-            self.desk.open(id, std::time::Duration::from_millis(timeout_ms), now);
-        }
+        self.tell_the_desk(desk);
         for (worker_id, n) in heads {
             if let Some(connection) = self.connections.get(&worker_id) {
                 // A broken link resends after its next hello.
@@ -132,6 +150,84 @@ impl Actor {
         }
         true
     }
+
+    /// Whether the desk takes a request. `ahead`: what of the same batch is before it.
+    async fn may_ask(&self, request: &PermissionRequest, ahead: &DeskNews) -> Result<(), NotTaken> {
+        let mut desk = std::borrow::Cow::Borrowed(&self.desk);
+        for change in &ahead.0 {
+            match change {
+                DeskChange::Asked(request) => desk.to_mut().asked(request, Instant::now()),
+                DeskChange::Withdrawn(id) => desk.to_mut().withdrawn(id),
+                DeskChange::Bid(..) | DeskChange::Refused(_) => {}
+            }
+        }
+        desk.may_ask(request)?;
+        // People and channels name a request by its id alone.
+        match crate::sessions::of_request(&self.shared, &request.id).await {
+            Ok(Some(session)) if session.id != self.id() => Err(NotTaken::IdOfAnother),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                // The append that follows says the same, and says it to whom it concerns.
+                tracing::warn!(%error, "nobody could be asked whether a request's id is new");
+                Ok(())
+            }
+        }
+    }
+
+    /// What was journaled happens at the desk.
+    fn tell_the_desk(&mut self, news: DeskNews) {
+        let now = Instant::now();
+        for change in news.0 {
+            match change {
+                DeskChange::Asked(request) => self.desk.asked(&request, now),
+                DeskChange::Withdrawn(id) => self.desk.withdrawn(&id),
+                DeskChange::Bid(worker_id, bid) => self.take_bid(&worker_id, bid),
+                DeskChange::Refused(worker_id) => self.send_pending(&worker_id),
+            }
+        }
+    }
+
+    /// A request that could not be journaled waits for nobody: its call fails, and the agent goes on (Z04).
+    fn tell_not_taken(&self, news: &DeskNews, error: &OrderError) {
+        for change in &news.0 {
+            let DeskChange::Asked(request) = change else { continue };
+            let link = self.connections.get(&request.worker_id).filter(|link| link.version >= DESK_SINCE);
+            if let Some(link) = link {
+                let frame =
+                    ToWorker::PermissionNotTaken { id: request.id.clone(), reason: error.to_string() };
+                // A full link is dropped; the worker then resends the request.
+                link.frames.try_send(frame).ok();
+            }
+        }
+    }
+}
+
+/// What the records of a batch mean for the desk, in their order.
+#[derive(Default)]
+struct DeskNews(Vec<DeskChange>);
+
+enum DeskChange {
+    Asked(Box<PermissionRequest>),
+    Bid(WorkerId, PermissionBid),
+    Withdrawn(PermissionRequestId),
+    Refused(WorkerId),
+}
+
+/// A request that the desk does not take is denied at once; the one that has its id goes on as it was.
+fn refused(request: &PermissionRequest, problem: NotTaken) -> Event {
+    let decision = PermissionDecision {
+        id: request.id.clone(),
+        decision: Decision::Deny,
+        scope: Scope::Once,
+        by: Racer::Desk,
+        reason: Some(problem.to_string()),
+        stop: false,
+        decided_at: clock::now(),
+        source: None,
+        args_hash: request.args_hash.clone(),
+    };
+    let worker_id = request.worker_id.clone();
+    Event::WorkerCommand { worker_id, command: Command::Decision { decision } }
 }
 
 fn settled(worker_id: &WorkerId, command: swarm_protocol::CommandId) -> Event {

@@ -153,6 +153,16 @@ impl SessionModel {
                     });
                 }
             }
+            Event::PermissionJudged { request, decision } => {
+                if self.permission(&request.id).is_none() {
+                    self.permissions.push(PermissionModel {
+                        request: (**request).clone(),
+                        decision: Some(decision.clone()),
+                        wrote_rule: None,
+                        withdrawn: None,
+                    });
+                }
+            }
             Event::PermissionDecided { decision, wrote_rule, .. } => {
                 if let Some(permission) =
                     self.permissions.iter_mut().find(|permission| permission.request.id == decision.id)
