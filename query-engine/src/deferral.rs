@@ -189,7 +189,8 @@ impl Tool for ToolSearch {
         };
         let found = self.find(&query.query);
         if found.is_empty() {
-            let names: Vec<&str> = self.deferred.iter().map(|tool| tool.name()).collect();
+            let mut names: Vec<&str> = self.deferred.iter().map(|tool| tool.name()).collect();
+            names.sort_unstable();
             return ToolOutput::error(format!(
                 "No further tool fits `{}`. There are: {}.",
                 query.query,

@@ -307,6 +307,7 @@ impl LoopState {
             RecordBody::Todo { items } => self.todo.clone_from(items),
             RecordBody::CommandAccepted { .. }
             | RecordBody::TaskItem { .. }
+            | RecordBody::PlanMode { .. }
             | RecordBody::PermissionRequested { .. }
             | RecordBody::PermissionWithdrawn { .. }
             | RecordBody::PermissionBid { .. }

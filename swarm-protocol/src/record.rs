@@ -184,6 +184,14 @@ pub enum RecordBody {
         /// The items.
         items: Vec<TodoItem>,
     },
+    /// The agent goes over to planning, or a person accepted its plan.
+    PlanMode {
+        /// Whether it plans from here on.
+        is_on: bool,
+        /// The accepted plan, below the worktree.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+    },
     /// One of the agent's tasks was made or changed.
     TaskItem {
         /// As it is now.
@@ -327,6 +335,7 @@ impl RecordBody {
             Self::ContentReplacement { .. } => "content_replacement",
             Self::Todo { .. } => "todo",
             Self::TaskItem { .. } => "task_item",
+            Self::PlanMode { .. } => "plan_mode",
             Self::GrantRequested(_) => "grant_requested",
             Self::GrantSettled { .. } => "grant_settled",
             Self::Tombstone { .. } => "tombstone",

@@ -90,7 +90,9 @@ async fn an_answer_that_was_cut_and_taken_up_again_is_one_result_to_worker_and_c
 
 #[tokio::test(flavor = "multi_thread")]
 async fn image_error_an_image_that_stays_refused_ends_the_run() {
-    let repo = TestRepo::with_files(&[("make.sh", "printf '\\211PNG\\r\\n\\032\\nno picture' > bad.png\n")]);
+    // One grey pixel.
+    let make = "echo iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg== | base64 -d > dot.png\n";
+    let repo = TestRepo::with_files(&[("make.sh", make)]);
     let rig = rig_of(repo, "anthropic", "").await;
     rig.model.allow_breaks(None);
     let refused = || {
@@ -100,7 +102,7 @@ async fn image_error_an_image_that_stays_refused_ends_the_run() {
             "messages.2.content.0.tool_result.content.0.image.source.base64: Could not process image",
         )
     };
-    let look = call(("Read", json!({"file_path": "bad.png"})));
+    let look = call(("Read", json!({"file_path": "dot.png"})));
     let told = Told::in_rig(rig, [call(bash("sh make.sh")), look, refused(), refused()]).await;
     assert_eq!(told.worker["exit_reason"], "image_error", "{:#}", told.worker);
     assert_eq!(told.requests().len(), 4, "without the image it is sent once more");

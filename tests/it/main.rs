@@ -25,6 +25,7 @@ mod loops;
 mod lsp;
 mod outcomes;
 mod pacing;
+mod people;
 mod permissions;
 mod processes;
 mod repositories;

@@ -36,6 +36,10 @@ pub struct Facts {
     pub seen: HashMap<PathBuf, String>,
     /// The to-do list.
     pub todo: Vec<TodoItem>,
+    /// Whether it plans, as it said last; none: it never said.
+    pub plans: Option<bool>,
+    /// The accepted plan, below the worktree.
+    pub plan_path: Option<String>,
     /// The tasks as last recorded, by number.
     pub tasks: BTreeMap<u32, TaskItem>,
     /// Whether a request was ever sent.
@@ -95,6 +99,8 @@ impl Facts {
             last_snapshot: None,
             seen: HashMap::new(),
             todo: Vec::new(),
+            plans: None,
+            plan_path: None,
             tasks: BTreeMap::new(),
             has_requests: false,
             last_answer: None,
@@ -154,6 +160,12 @@ impl Facts {
                 self.taken.insert(*command);
             }
             RecordBody::Todo { items } => self.todo.clone_from(items),
+            RecordBody::PlanMode { is_on, path } => {
+                self.plans = Some(*is_on);
+                if path.is_some() {
+                    self.plan_path.clone_from(path);
+                }
+            }
             RecordBody::TaskItem { item } => {
                 self.tasks.insert(item.id, item.clone());
             }

@@ -115,6 +115,8 @@ pub struct WorkerGate {
     link: GateLink,
     racers: OnceLock<Vec<Arc<dyn RacerPort>>>,
     automatic: Automatic,
+    /// What holds again when a plan is accepted.
+    before_plan: Mutex<PermissionMode>,
     clock: Arc<RunClock>,
     open: Mutex<HashMap<PermissionRequestId, mpsc::Sender<News>>>,
 }
@@ -150,6 +152,9 @@ impl WorkerGate {
         clock: Arc<RunClock>,
     ) -> Self {
         shell.set_reads_only(config.mode == PermissionMode::Plan);
+        // What a worker has where nothing else is said (spec 5.1).
+        let before_plan =
+            if config.mode == PermissionMode::Plan { PermissionMode::AcceptEdits } else { config.mode };
         let judge = Arc::new(Judge::new(config, files, paths));
         Self {
             judge,
@@ -158,6 +163,7 @@ impl WorkerGate {
             link,
             racers: OnceLock::new(),
             automatic: Automatic::default(),
+            before_plan: Mutex::new(before_plan),
             clock,
             open: Mutex::default(),
         }
@@ -189,13 +195,26 @@ impl WorkerGate {
 
     /// The mode from now on.
     pub fn set_mode(&self, mode: PermissionMode) {
-        // Narrowed before the mode is said, so that no command writes that is judged as one that cannot.
-        if mode == PermissionMode::Plan {
-            self.shell.set_reads_only(true);
+        let mut current = self.judge.mode.write().unwrap_or_else(PoisonError::into_inner);
+        if mode == PermissionMode::Plan && *current != mode {
+            *self.before_plan.lock().unwrap_or_else(PoisonError::into_inner) = *current;
         }
-        *self.judge.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
+        // Both under one lock: no command writes that is judged as one that cannot.
         self.shell.set_reads_only(mode == PermissionMode::Plan);
+        *current = mode;
+        drop(current);
         self.look_again();
+    }
+
+    /// The mode that holds.
+    pub fn mode(&self) -> PermissionMode {
+        *self.judge.mode.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The mode from before the planning, from now on.
+    pub fn leave_plan(&self) {
+        let before = *self.before_plan.lock().unwrap_or_else(PoisonError::into_inner);
+        self.set_mode(before);
     }
 
     /// Whether rules and mode let a tool ask this host without a person's word.
@@ -320,6 +339,34 @@ impl WorkerGate {
         answer
     }
 
+    /// Asks a person, and nobody else: no rule, hook or classifier has a word, whatever the mode.
+    ///
+    /// # Errors
+    /// Nobody answered, for this reason.
+    pub async fn ask_person(
+        &self,
+        tool: &str,
+        input: &Value,
+        context: &ToolContext,
+        why: &str,
+    ) -> Result<PermissionDecision, String> {
+        if self.judge.config.is_unattended {
+            return Err("The task is unattended, so there is nobody to ask.".to_owned());
+        }
+        let cwd = self.shell.cwd();
+        let request = self.request(tool, input, &context.tool_use_id, Some(&cwd.to_string_lossy()), None);
+        let request = PermissionRequest { why: why.to_owned(), ..request };
+        match self.settle(request, &context.observer, &context.cancel, None, false).await {
+            Ok(decision) if matches!(decision.by, Racer::Person | Racer::Remote) => Ok(decision),
+            Ok(decision) => Err(match from_decision(&decision) {
+                GateAnswer::Deny { text, .. } => text,
+                GateAnswer::Allow => format!("It was no person who answered, but {}.", decision.by.as_str()),
+            }),
+            Err(GateAnswer::Deny { text, .. }) => Err(text),
+            Err(GateAnswer::Allow) => Err("Nobody answered.".to_owned()),
+        }
+    }
+
     /// Records a request and waits for one decision. `question` is judged again when rules or
     /// mode change; none: they have no say in it.
     async fn put_to_the_person(
@@ -330,6 +377,21 @@ impl WorkerGate {
         question: Option<&Question>,
         may_race: bool,
     ) -> GateAnswer {
+        match self.settle(request, observer, cancel, question, may_race).await {
+            Ok(decision) => from_decision(&decision),
+            Err(answer) => answer,
+        }
+    }
+
+    /// The same, and gives the decision; else what ended the wait.
+    async fn settle(
+        &self,
+        request: PermissionRequest,
+        observer: &Arc<dyn Observer>,
+        cancel: &CancellationToken,
+        question: Option<&Question>,
+        may_race: bool,
+    ) -> Result<PermissionDecision, GateAnswer> {
         let id = request.id.clone();
         // One decision and one look.
         let (sender, news) = mpsc::channel(2);
@@ -339,7 +401,7 @@ impl WorkerGate {
         let cause = format!("{} {}", request.tool, request.summary);
         let record = RecordBody::PermissionRequested { request: Box::new(request.clone()) };
         if let Err(error) = self.recorder.write(vec![record], Durability::Now).await {
-            return refused(format!("The permission request could not be recorded: {error}. {SEEK}"));
+            return Err(refused(format!("The permission request could not be recorded: {error}. {SEEK}")));
         }
         observer.live(Live::Waiting { waiting_for: Some(WaitingFor::Permission), cause, until: None });
         let settled = self.wait(&request, question, may_race, cancel, news, not_taken).await;
@@ -348,14 +410,16 @@ impl WorkerGate {
             observer.live(Live::Waiting { waiting_for: None, cause: String::new(), until: None });
         }
         match settled {
-            Settled::By(decision) if is_for(&decision, &request) => from_decision(&decision),
-            Settled::By(_) => refused(format!("The answer was given to another call than this one. {SEEK}")),
+            Settled::By(decision) if is_for(&decision, &request) => Ok(*decision),
+            Settled::By(_) => {
+                Err(refused(format!("The answer was given to another call than this one. {SEEK}")))
+            }
             Settled::Here { answer, reason } => {
                 let withdrawn = RecordBody::PermissionWithdrawn { id: id.clone(), reason };
-                match self.recorder.write(vec![withdrawn], Durability::Soon).await {
+                Err(match self.recorder.write(vec![withdrawn], Durability::Soon).await {
                     Ok(_) => answer,
                     Err(error) => refused(format!("The permission request could not be closed: {error}.")),
-                }
+                })
             }
         }
     }

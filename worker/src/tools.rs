@@ -25,6 +25,7 @@ pub mod lsp;
 pub mod memory;
 mod notebook;
 pub mod notebook_edit;
+pub mod people;
 mod place;
 pub mod read;
 pub mod repl;

@@ -189,6 +189,10 @@ impl RecordBody {
                 let done = items.iter().filter(|item| item.status == "completed").count();
                 format!("{done} of {} done", items.len())
             }
+            Self::PlanMode { is_on: true, .. } => "it plans".to_owned(),
+            Self::PlanMode { is_on: false, path } => {
+                head_of(&format!("accepted: {}", path.as_deref().unwrap_or("the plan")))
+            }
             Self::TaskItem { item } => {
                 head_of(&format!("#{} [{}] {}", item.id, item.status.as_str(), item.subject))
             }

@@ -368,6 +368,7 @@ export type RecordBody =
   | { type: "content_replacement"; tool_use_id: string; path: string; bytes: number }
   | { type: "todo"; items: TodoItem[] }
   | { type: "task_item"; item: TaskItem }
+  | { type: "plan_mode"; is_on: boolean; path?: string }
   | { type: "tombstone"; note: string }
   | ({ type: "run_ended" } & RunEnd);
 

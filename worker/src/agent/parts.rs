@@ -17,6 +17,7 @@ use serde_json::json;
 use swarm_protocol::{
     frame::Live,
     launch::{Isolation, WorkerLaunch},
+    permission::PermissionMode,
 };
 
 use super::{
@@ -158,7 +159,7 @@ impl Parts {
         ));
         let languages = LanguagesConfig {
             own: launch.limits.tools.language_servers.clone(),
-            root,
+            root: root.clone(),
             scratch: launch.temp_dir.clone(),
             path: environment.get("PATH").map(ToOwned::to_owned),
             is_confined: sandbox.tier != Tier::Unconfined,
@@ -177,6 +178,15 @@ impl Parts {
         tools.extend(commands.tools());
         tools.push(tools::todo(recorder.clone()));
         tools.extend(tools::tasks::tools(recorder.clone()));
+        if !launch.unattended {
+            tools.extend(tools::people::tools(&gate, recorder, root.clone(), may_change(launch)));
+        }
+        match recorder.facts().plans {
+            Some(true) => gate.set_mode(PermissionMode::Plan),
+            // It began as a planner, and its plan was accepted.
+            Some(false) if gate.mode() == PermissionMode::Plan => gate.leave_plan(),
+            Some(false) | None => {}
+        }
         let minds: Arc<OnceLock<Minds>> = Arc::default();
         if may_start_inner(launch) {
             let inner = Subagent::new(

@@ -153,6 +153,11 @@ impl Surroundings for WorkerSurroundings {
             tools::tasks::reminder(&facts.tasks)
                 .map(|tasks| Block::text(format!("<system-reminder>\n{tasks}\n</system-reminder>"))),
         );
+        blocks.extend(facts.plan_path.map(|path| {
+            Block::text(format!(
+                "<system-reminder>\nThe plan that was accepted stands in {path}.\n</system-reminder>"
+            ))
+        }));
         let todo = facts.todo;
         if !todo.is_empty() {
             let lines: Vec<String> =

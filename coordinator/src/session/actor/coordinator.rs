@@ -141,6 +141,7 @@ impl Actor {
                 | RecordBody::ContentReplacement { .. }
                 | RecordBody::Todo { .. }
                 | RecordBody::TaskItem { .. }
+                | RecordBody::PlanMode { .. }
                 | RecordBody::GrantRequested(_)
                 | RecordBody::GrantSettled { .. }
                 | RecordBody::Tombstone { .. }

@@ -124,6 +124,7 @@ impl Actor {
                     | RecordBody::ContentReplacement { .. }
                     | RecordBody::Todo { .. }
                     | RecordBody::TaskItem { .. }
+                    | RecordBody::PlanMode { .. }
                     | RecordBody::Tombstone { .. },
                 )
                 | None => {}

@@ -1,0 +1,395 @@
+//! What only a person can say: `AskUserQuestion`, and the plan mode with `EnterPlanMode` and `ExitPlanMode` (spec 4.8).
+//! The requests go to the desk like all others, but no rule, hook or classifier has a word about them.
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use query_engine::ports::{Durability, Tool, ToolContext, ToolOutput};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use swarm_protocol::{
+    permission::{Decision, PermissionMode},
+    record::RecordBody,
+};
+
+use super::parse;
+use crate::{gate::WorkerGate, record::Recorder};
+
+/// Where plans are written, below the worktree.
+const PLANS: &str = ".claude/plans";
+/// Questions of one call.
+const MAX_QUESTIONS: usize = 4;
+/// Options of one question.
+const OPTIONS: std::ops::RangeInclusive<usize> = 2..=6;
+/// Characters of a plan's name.
+const MAX_NAME_CHARS: usize = 60;
+
+/// What an agent says while it plans.
+const RULES: &str = "Plan mode: look, think and write the plan; change nothing. Edits and commands that write are refused until \
+                     a person has accepted the plan, which ExitPlanMode shows them.";
+
+/// The tools of a worker that somebody watches.
+pub fn tools(
+    gate: &Arc<WorkerGate>,
+    recorder: &Arc<Recorder>,
+    root: PathBuf,
+    changes: bool,
+) -> Vec<Arc<dyn Tool>> {
+    let mut tools: Vec<Arc<dyn Tool>> = vec![Arc::new(AskUserQuestion(gate.clone()))];
+    if changes {
+        tools.push(Arc::new(EnterPlanMode { gate: gate.clone(), recorder: recorder.clone() }));
+        tools.push(Arc::new(ExitPlanMode { gate: gate.clone(), recorder: recorder.clone(), root }));
+    }
+    tools
+}
+
+struct AskUserQuestion(Arc<WorkerGate>);
+
+#[derive(Deserialize)]
+struct Questions {
+    questions: Vec<Question>,
+}
+
+#[derive(Deserialize)]
+struct Question {
+    question: String,
+    #[serde(default)]
+    options: Vec<Choice>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Choice {
+    Label(String),
+    Described { label: String },
+}
+
+impl Choice {
+    fn label(&self) -> &str {
+        match self {
+            Self::Label(label) | Self::Described { label } => label,
+        }
+    }
+}
+
+impl Questions {
+    fn check(&self) -> Result<(), String> {
+        if self.questions.is_empty() || self.questions.len() > MAX_QUESTIONS {
+            return Err(format!(
+                "Ask one to {MAX_QUESTIONS} questions at once, not {}.",
+                self.questions.len()
+            ));
+        }
+        for question in &self.questions {
+            if question.question.trim().is_empty() {
+                return Err("A question has no words.".to_owned());
+            }
+            let options = question.options.len();
+            if options != 0 && !OPTIONS.contains(&options) {
+                let (least, most) = (OPTIONS.start(), OPTIONS.end());
+                return Err(format!(
+                    "A question has {least} to {most} options, or none for free words; not {options}."
+                ));
+            }
+            if question.options.iter().any(|choice| choice.label().trim().is_empty()) {
+                return Err(format!("An option of `{}` has no words.", question.question));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Tool for AskUserQuestion {
+    fn name(&self) -> &str {
+        "AskUserQuestion"
+    }
+
+    fn description(&self) -> String {
+        "Asks the person who gave the task, and waits for the answer. For decisions that are theirs and that you cannot \
+         find out: what to build, which of two ways. Not for permission, and not for what the code says."
+            .to_owned()
+    }
+
+    fn input_schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "questions": {
+                    "type": "array", "minItems": 1, "maxItems": MAX_QUESTIONS,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "question": {"type": "string"},
+                            "header": {"type": "string", "description": "One or two words for a label"},
+                            "multiSelect": {"type": "boolean", "description": "Whether several options may be chosen"},
+                            "options": {
+                                "type": "array",
+                                "items": {
+                                    "type": "object",
+                                    "properties": {
+                                        "label": {"type": "string"},
+                                        "description": {"type": "string", "description": "What choosing it means"},
+                                        "preview": {"type": "string", "description": "How it would look"}
+                                    },
+                                    "required": ["label"]
+                                }
+                            }
+                        },
+                        "required": ["question"]
+                    }
+                }
+            },
+            "required": ["questions"]
+        })
+    }
+
+    fn is_read_only(&self, _: &Value) -> bool {
+        true
+    }
+
+    fn is_concurrency_safe(&self, _: &Value) -> bool {
+        true
+    }
+
+    async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
+        let questions: Questions = match parse(self.name(), input.clone()) {
+            Ok(questions) => questions,
+            Err(problem) => return ToolOutput::error(problem),
+        };
+        if let Err(problem) = questions.check() {
+            return ToolOutput::error(problem);
+        }
+        match self.0.ask_person(self.name(), &input, &context, "The agent has a question.").await {
+            Ok(decision) => match (decision.decision, decision.reason.as_deref().map(str::trim)) {
+                (_, Some(words)) if !words.is_empty() => ToolOutput {
+                    stop: decision.stop,
+                    ..ToolOutput::text(format!("The person answers: {words}"))
+                },
+                (Decision::Allow, _) => ToolOutput::text(
+                    "The person has read it and leaves the choice to you: decide, and say how.",
+                ),
+                (Decision::Deny, _) => ToolOutput {
+                    stop: decision.stop,
+                    ..ToolOutput::error(
+                        "The person does not want to answer. Decide what is safest, and say how.",
+                    )
+                },
+            },
+            Err(text) => ToolOutput::error(format!("{text} Decide what is safest, and say how.")),
+        }
+    }
+}
+
+struct EnterPlanMode {
+    gate: Arc<WorkerGate>,
+    recorder: Arc<Recorder>,
+}
+
+#[async_trait]
+impl Tool for EnterPlanMode {
+    fn name(&self) -> &str {
+        "EnterPlanMode"
+    }
+
+    fn description(&self) -> String {
+        "Goes over to planning: from then on nothing is changed until a person has accepted the plan. For work whose way \
+         is not obvious and costly to take back."
+            .to_owned()
+    }
+
+    fn input_schema(&self) -> Value {
+        json!({"type": "object", "properties": {}})
+    }
+
+    fn is_read_only(&self, _: &Value) -> bool {
+        true
+    }
+
+    fn is_concurrency_safe(&self, _: &Value) -> bool {
+        false
+    }
+
+    fn should_defer(&self) -> bool {
+        true
+    }
+
+    fn search_hint(&self) -> &str {
+        "plan before changing, read-only, have a plan approved"
+    }
+
+    async fn call(&self, _: Value, _: ToolContext) -> ToolOutput {
+        if self.gate.mode() == PermissionMode::Plan {
+            return ToolOutput::text(format!("You plan already. {RULES}"));
+        }
+        let record = RecordBody::PlanMode { is_on: true, path: None };
+        if let Err(error) = self.recorder.write(vec![record], Durability::Now).await {
+            return ToolOutput::error(format!("Plan mode could not be recorded: {error}."));
+        }
+        self.gate.set_mode(PermissionMode::Plan);
+        ToolOutput::text(RULES)
+    }
+}
+
+struct ExitPlanMode {
+    gate: Arc<WorkerGate>,
+    recorder: Arc<Recorder>,
+    root: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Plan {
+    plan: String,
+    #[serde(default)]
+    name: Option<String>,
+}
+
+impl Plan {
+    /// The name of its file, from what it is called or its first words.
+    fn file_name(&self) -> String {
+        let words = self.name.as_deref().filter(|name| !name.trim().is_empty()).unwrap_or(&self.plan);
+        let mut name = String::new();
+        for character in words.chars() {
+            if name.len() >= MAX_NAME_CHARS || (character == '\n' && !name.is_empty()) {
+                break;
+            }
+            match character.to_ascii_lowercase() {
+                plain @ ('a'..='z' | '0'..='9') => name.push(plain),
+                _ if !name.is_empty() && !name.ends_with('-') => name.push('-'),
+                _ => {}
+            }
+        }
+        let name = name.trim_matches('-');
+        format!("{}.md", if name.is_empty() { "plan" } else { name })
+    }
+}
+
+impl ExitPlanMode {
+    async fn exit(&self, input: &Value, plan: Plan, context: &ToolContext) -> Result<ToolOutput, String> {
+        if self.gate.mode() != PermissionMode::Plan {
+            return Err("You do not plan now, so there is nothing to leave.".to_owned());
+        }
+        if plan.plan.trim().is_empty() {
+            return Err("The plan is empty.".to_owned());
+        }
+        let name = plan.file_name();
+        let (shown, path) = (format!("{PLANS}/{name}"), self.root.join(PLANS).join(&name));
+        let text = format!("{}\n", plan.plan.trim_end());
+        let root = self.root.clone();
+        let written = tokio::task::spawn_blocking(move || write_plan(&root, &path, &text)).await;
+        written
+            .unwrap_or_else(|error| Err(error.to_string()))
+            .map_err(|error| format!("The plan could not be written to {shown}: {error}."))?;
+        let asked = self.gate.ask_person(self.name(), input, context, "The agent shows its plan.").await;
+        let decision = asked.map_err(|text| format!("{text} You go on planning; the plan is in {shown}."))?;
+        let words = decision.reason.as_deref().map(str::trim).filter(|words| !words.is_empty());
+        if decision.decision == Decision::Deny {
+            let words = words.map(|words| format!(" and says: {words}")).unwrap_or_default();
+            return Ok(ToolOutput {
+                stop: decision.stop,
+                ..ToolOutput::error(format!(
+                    "The person does not accept the plan{words}. You go on planning."
+                ))
+            });
+        }
+        let record = RecordBody::PlanMode { is_on: false, path: Some(shown.clone()) };
+        self.recorder
+            .write(vec![record], Durability::Now)
+            .await
+            .map_err(|error| format!("The end of plan mode could not be recorded: {error}."))?;
+        self.gate.leave_plan();
+        let words = words.map(|words| format!(" They add: {words}")).unwrap_or_default();
+        Ok(ToolOutput::text(format!("The plan is accepted and stands in {shown}; carry it out.{words}")))
+    }
+}
+
+/// Writes below the root and nowhere else: no part of the way may be a link.
+fn write_plan(root: &std::path::Path, path: &std::path::Path, text: &str) -> Result<(), String> {
+    let directory = root.join(PLANS);
+    std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    let real = directory.canonicalize().map_err(|error| error.to_string())?;
+    if real != root.canonicalize().map_err(|error| error.to_string())?.join(PLANS) {
+        return Err("the directory is a link to another place".to_owned());
+    }
+    agent_host::replace_file(path, 0o644, text.as_bytes()).map_err(|error| error.to_string())
+}
+
+#[async_trait]
+impl Tool for ExitPlanMode {
+    fn name(&self) -> &str {
+        "ExitPlanMode"
+    }
+
+    fn description(&self) -> String {
+        "Shows your plan to a person and waits for their word. Accepted, plan mode ends and you carry it out."
+            .to_owned()
+    }
+
+    fn input_schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "plan": {"type": "string", "description": "The plan, as markdown"},
+                "name": {"type": "string", "description": "A few words for its file"}
+            },
+            "required": ["plan"]
+        })
+    }
+
+    /// It writes the plan and nothing else, which plan mode allows.
+    fn is_read_only(&self, _: &Value) -> bool {
+        false
+    }
+
+    fn is_concurrency_safe(&self, _: &Value) -> bool {
+        false
+    }
+
+    fn is_own_state(&self) -> bool {
+        true
+    }
+
+    async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
+        let plan: Plan = match parse(self.name(), input.clone()) {
+            Ok(plan) => plan,
+            Err(problem) => return ToolOutput::error(problem),
+        };
+        self.exit(&input, plan, &context).await.unwrap_or_else(ToolOutput::error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_named_by_its_name_or_its_first_line() {
+        let name = |plan: &str, name: Option<&str>| {
+            Plan { plan: plan.to_owned(), name: name.map(str::to_owned) }.file_name()
+        };
+        assert_eq!(name("# Split the parser\nthen", None), "split-the-parser.md");
+        assert_eq!(name("x", Some("../../etc/passwd")), "etc-passwd.md");
+        assert_eq!(name("x", Some("  ")), "x.md");
+        assert_eq!(name("方案", None), "plan.md");
+        assert_eq!(name(&"word ".repeat(40), None).len(), 60 + 3 - 1);
+    }
+
+    #[test]
+    fn questions_are_few_and_have_words() {
+        let check =
+            |value: Value| serde_json::from_value::<Questions>(value).map_err(|e| e.to_string())?.check();
+        let ask = |options: Value| json!({"questions": [{"question": "Which?", "options": options}]});
+        assert_eq!(check(ask(json!([{"label": "a", "description": "x"}, "b"]))), Ok(()));
+        assert_eq!(check(json!({"questions": [{"question": "What is it called?"}]})), Ok(()));
+        for bad in [
+            json!({"questions": []}),
+            json!({"questions": vec![json!({"question": "x"}); 5]}),
+            json!({"questions": [{"question": " "}]}),
+            ask(json!(["one"])),
+            ask(json!(["a", " "])),
+            ask(json!(["a", "b", "c", "d", "e", "f", "g"])),
+        ] {
+            assert!(check(bad.clone()).is_err(), "{bad}");
+        }
+    }
+}
