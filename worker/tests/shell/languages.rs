@@ -132,7 +132,7 @@ async fn answers_name_file_line_and_column_from_one_and_leave_out_what_is_hidden
     toy.put("a.txt", "x");
     says(&toy.ask("definition", "a.txt", Some((1, 1))).await, true, "No language server is known");
     says(&toy.ask("rename", "a.toy", None).await, true, "does not fit its schema");
-    assert_eq!(toy.n_programs("server.py"), 2, "one server, and the helper that names it");
+    assert_eq!(toy.n_programs("server.py"), 1, "one server for all of them");
     toy.assert_none_is_left().await;
 }
 
