@@ -261,6 +261,7 @@ async fn a_server_writes_nothing_in_the_worktree() {
 }
 
 /// Whether a real server is there; a test that is skipped says so.
+#[expect(clippy::print_stderr, reason = "a skip must be seen")]
 fn is_installed(program: &str) -> bool {
     let asked = std::process::Command::new(program).arg("--version").output();
     let is_installed = asked.is_ok_and(|output| output.status.success());
