@@ -14,6 +14,7 @@ mod prefix;
 mod prompt;
 mod replacement;
 mod rules;
+pub mod secrets;
 mod settings;
 pub mod transcript;
 mod trust;

@@ -51,6 +51,7 @@ pub(crate) fn deliver(shared: &Arc<Shared>, model: &SessionModel, task_id: TaskI
     let Some(url) = task.callback_url.clone() else { return };
     let view = views::task_view(model, task, clock::now());
     let Ok(body) = serde_json::to_string(&view) else { return };
+    let body = shared.masker.mask_json(&body).into_owned();
     let handle = handle.clone();
     let key = shared.webhook_key.clone();
     let post = Post { url, key, id: task_id.to_string(), body, signs_nonce: false };
@@ -79,6 +80,7 @@ pub(crate) fn ask(shared: &Arc<Shared>, model: &SessionModel, request: &Permissi
     let Some(url) = task.callback_url.clone().filter(|_| task.callback_asks) else { return };
     let ask = Ask { kind: "permission.requested", session_id: model.id, task_id: task.id, request };
     let Ok(body) = serde_json::to_string(&ask) else { return };
+    let body = shared.masker.mask_json(&body).into_owned();
     let id = request.id.to_string();
     let post = Post { url, key: shared.webhook_key.clone(), id: id.clone(), body, signs_nonce: false };
     shared.background(async move {

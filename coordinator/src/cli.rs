@@ -196,7 +196,7 @@ fn trace(shell: &Shell) {
     if shell.options.verbose >= 2 {
         // A second subscriber (a test's) stays.
         let _already = tracing_subscriber::fmt()
-            .with_writer(std::io::stderr)
+            .with_writer(|| agent_host::secrets::MaskedWriter(std::io::stderr()))
             .with_max_level(tracing::Level::DEBUG)
             .with_ansi(shell.err.has_colour())
             .try_init();

@@ -3,7 +3,7 @@
 //! `auth` says who may call, `problem` maps errors to codes, one file per resource holds the handlers, `sse`
 //! the streams, `assets` the dashboard. OpenAPI is made from the same handlers.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -101,6 +101,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         OpenApiRouter::with_openapi(Document::openapi()).nest("/api/v1", api()).split_for_parts();
     let guarded = api
         .route("/metrics", get(metrics::show))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&shared), mask))
         .route_layer(middleware::from_fn(limit_body))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&shared), auth::require))
         .route("/api/v1/permissions/{id}/answer", axum::routing::post(permissions::answer_signed))
@@ -123,6 +124,24 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .layer(header(header::REFERRER_POLICY, "no-referrer"))
         .layer(header(header::X_FRAME_OPTIONS, "DENY"))
         .with_state(shared)
+}
+
+/// Takes keys out of answers in JSON. Streams do so for themselves, event by event.
+async fn mask(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !kind.is_some_and(|kind| kind.starts_with("application/") && kind.contains("json")) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    // Made here, in memory, so it is neither endless nor broken off.
+    let Ok(bytes) = axum::body::to_bytes(body, usize::MAX).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let masked = std::str::from_utf8(&bytes).ok().map(|text| shared.masker.mask_json(text));
+    let Some(Cow::Owned(masked)) = masked else { return Response::from_parts(parts, bytes.into()) };
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, masked.into())
 }
 
 /// Refuses a body by the length it announces.

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use agent_host::Config;
+use agent_host::{Config, secrets::Masker};
 use model_client::{ConnectError, HttpClient, Profile};
 use query_engine::ports::Model;
 use swarm_protocol::{RunNumber, SessionState, Timestamp, WorkerId, api::ServerFile, launch::ModelEndpoint};
@@ -99,6 +99,8 @@ pub struct Shared {
     pub(crate) http: HttpClient,
     pub(crate) settings: Config,
     pub(crate) environment: BTreeMap<String, String>,
+    /// What is told to clients holds no keys.
+    pub(crate) masker: Masker,
     pub(crate) user_home: PathBuf,
     pub(crate) started_at: Timestamp,
     pub(crate) shutdown: CancellationToken,
@@ -310,6 +312,19 @@ impl Shared {
     }
 }
 
+/// Knows the keys of the server's own environment; those of sessions come with their clients.
+fn masker(environment: &BTreeMap<String, String>) -> Masker {
+    const ENDINGS: [&str; 4] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD"];
+    let masker = Masker::default();
+    for (name, value) in environment {
+        // A path to a key is none.
+        if ENDINGS.iter().any(|ending| name.to_ascii_uppercase().ends_with(ending)) && !value.contains('/') {
+            masker.know(value);
+        }
+    }
+    masker
+}
+
 /// Endpoint profiles as `model-client` takes them.
 pub(crate) fn profiles(settings: &Config) -> BTreeMap<String, Profile> {
     settings
@@ -359,6 +374,7 @@ impl Server {
         let listening = |what: String| move |source| ServerError::Listen { what, source };
         let socket = socket::bind(&socket_path).map_err(listening(socket_path.display().to_string()))?;
         let address = listener.local_addr().map_err(listening("a TCP port".to_owned()))?;
+        let masker = masker(&environment);
         let shared = Arc::new(Shared {
             version: env!("CARGO_PKG_VERSION"),
             stopping: AtomicBool::new(false),
@@ -385,6 +401,7 @@ impl Server {
             port_base: AtomicU16::new(settings.worktree_port_base),
             settings,
             environment,
+            masker,
             user_home,
             started_at: clock::now(),
             shutdown,

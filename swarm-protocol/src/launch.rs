@@ -210,6 +210,39 @@ pub struct WorkerSpec {
     pub parent_turn: u32,
 }
 
+/// What the sandbox of commands is to be like.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct SandboxSettings {
+    /// No tier above this one is used: 1, 2 or 0.
+    pub strongest_tier: u8,
+    /// Further directories that commands may write.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
+    pub writable: Vec<PathBuf>,
+    /// Hosts that commands may reach through the worker's proxy, while they have no network.
+    pub hosts: Vec<String>,
+    /// What the processes of one command may hold together, in MiB; 0 for three quarters of the machine's memory.
+    pub memory_mib: u64,
+    /// How many processes and threads one command may have; 0 for any number.
+    pub processes: u64,
+    /// How large a file, and all that is in the temp directory, may grow, in MiB; 0 for any size.
+    pub disk_mib: u64,
+}
+
+impl Default for SandboxSettings {
+    fn default() -> Self {
+        Self {
+            strongest_tier: 1,
+            writable: Vec::new(),
+            hosts: Vec::new(),
+            memory_mib: 0,
+            processes: 4_096,
+            disk_mib: 16_384,
+        }
+    }
+}
+
 /// The bounds and switches of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -224,10 +257,13 @@ pub struct AgentLimits {
     pub max_tool_concurrency: usize,
     /// Whether a clean command passes when the sandbox enforces.
     pub sandbox_auto_allow: bool,
-    /// The lowest tier a worker may run on.
+    /// The weakest tier a worker may run on: 1, or 2, or 0 for any.
     pub sandbox_required: u8,
     /// Whether commands have a network.
     pub sandbox_network: bool,
+    /// The rest about the sandbox.
+    #[serde(default)]
+    pub sandbox: SandboxSettings,
     /// How long a git lock of another program is waited for, in milliseconds.
     #[serde(default = "git_lock_wait_ms")]
     pub git_lock_wait_ms: u64,

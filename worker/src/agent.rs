@@ -8,7 +8,10 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use agent_host::transcript::{Loaded, TranscriptFile};
+use agent_host::{
+    secrets::MaskedWriter,
+    transcript::{Loaded, TranscriptFile},
+};
 use anyhow::Context as _;
 use query_engine::{
     Cancel, Engine, EngineConfig, LoopState, Ports,
@@ -19,7 +22,7 @@ use query_engine::{
 use swarm_protocol::{
     ExitReason,
     frame::{Keys, Live},
-    launch::{ModelEndpoint, WorkerLaunch},
+    launch::{ModelEndpoint, SandboxSettings, WorkerLaunch},
     record::{RecordBody, RunEnd, RunStarted},
     usage::Caps,
 };
@@ -33,7 +36,7 @@ use crate::{
     inner::Minds,
     link::{Link, LinkConfig, LinkState, Outbox},
     record::Recorder,
-    sandbox::SandboxReport,
+    sandbox::{SandboxReport, Tier},
     shell::{JobStatus, processes::identity_of},
     tools::bash::job_run,
 };
@@ -80,7 +83,7 @@ pub fn main(launch: &Path) -> i32 {
             tracing_subscriber::EnvFilter::try_from_default_env()
                 .unwrap_or_else(|_| "warn,worker=info".into()),
         )
-        .with_writer(std::io::stderr)
+        .with_writer(|| MaskedWriter(std::io::stderr()))
         .with_ansi(false)
         .init();
     // Keys will stand in memory: neither a core dump nor another process of the user may read them.
@@ -134,7 +137,7 @@ async fn run(path: &Path) -> anyhow::Result<i32> {
         let (link, _commands) = begin().await?;
         return Ok(goodbye(&link, &recorder, EXIT_RECORDED).await);
     }
-    let sandbox = probe_sandbox().await;
+    let sandbox = probe_sandbox(&launch.limits.sandbox).await;
     let state = start_record(&launch, &recorder, &loaded, &sandbox).await?;
     drop(loaded);
     let (link, commands) = begin().await?;
@@ -144,16 +147,14 @@ async fn run(path: &Path) -> anyhow::Result<i32> {
     Ok(goodbye(&agent.link, &agent.recorder, code).await)
 }
 
-/// What this machine holds; no confinement where that cannot be told.
-async fn probe_sandbox() -> SandboxReport {
+/// What this machine holds and the settings want; no confinement where that cannot be told.
+async fn probe_sandbox(settings: &SandboxSettings) -> SandboxReport {
     let probe = || crate::sandbox::probe(Path::new("/proc/self/exe"));
     let report = tokio::task::spawn_blocking(probe).await;
-    report.ok().and_then(Result::ok).unwrap_or_else(|| SandboxReport {
-        tier: crate::sandbox::Tier::Unconfined,
-        landlock_abi: 0,
-        seccomp: false,
-        notes: vec!["the sandbox could not be probed".to_owned()],
-    })
+    let report = report.ok().and_then(Result::ok);
+    let report = report.unwrap_or_else(|| SandboxReport::none("the sandbox could not be probed"));
+    // A number that nobody knows switches nothing off.
+    report.at_most(Tier::try_from(settings.strongest_tier).unwrap_or(Tier::Namespaces))
 }
 
 /// Closes what a dead process left open and records the start, in one batch. Answers with the loop's state.
@@ -222,13 +223,12 @@ impl Agent {
     }
 
     async fn work(&mut self, state: LoopState, parts: &Parts, sandbox: &SandboxReport) -> ExitReason {
-        let tier: u8 = sandbox.tier.into();
-        if tier < self.launch.limits.sandbox_required {
+        let required = self.launch.limits.sandbox_required;
+        // One that nobody knows is held by nothing.
+        if Tier::try_from(required).ok().is_none_or(|required| sandbox.tier < required) {
             let notes = sandbox.notes.join("; ");
-            let output = format!(
-                "sandbox tier {} is required, this machine holds {tier}: {notes}",
-                self.launch.limits.sandbox_required
-            );
+            let held = u8::from(sandbox.tier);
+            let output = format!("sandbox tier {required} is required, this machine holds {held}: {notes}");
             return ExitReason::SetupFailed { output };
         }
         self.activity("waiting for the server");
@@ -240,6 +240,9 @@ impl Agent {
                 Err(_) => return ExitReason::AbortedStreaming,
             },
         };
+        for key in [&keys.model, &keys.helper, &keys.fallback, &keys.search].into_iter().flatten() {
+            self.link.outbox.masker().know(key);
+        }
         if let Some(key) = &keys.search {
             // It comes once; a second one would be the same.
             drop(parts.search_key.set(key.clone()));

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use agent_host::secrets::Masker;
 use agent_host::{EXPLORE_PROMPT, PLAN_PROMPT, SystemPromptParts, transcript::TranscriptFile};
 use async_trait::async_trait;
 use query_engine::{
@@ -91,6 +92,7 @@ pub struct Subagent {
     recorder: Arc<Recorder>,
     results_dir: PathBuf,
     minds: Arc<OnceLock<Minds>>,
+    masker: Masker,
     places: Arc<Semaphore>,
 }
 
@@ -109,8 +111,9 @@ impl Subagent {
         recorder: Arc<Recorder>,
         results_dir: PathBuf,
         minds: Arc<OnceLock<Minds>>,
+        masker: Masker,
     ) -> Self {
-        Self { files, gate, recorder, results_dir, minds, places: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { files, gate, recorder, results_dir, minds, masker, places: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     async fn run(&self, input: Input, context: &ToolContext) -> Result<ToolOutput, String> {
@@ -120,7 +123,7 @@ impl Subagent {
         };
         let name = input.kind.as_str();
         let files = Arc::new(self.files.copy_for_inner());
-        let tools = tools::read_only(&files);
+        let tools = tools::masked::all(tools::read_only(&files), &self.masker);
         let system = agent_host::system_prompt(&SystemPromptParts {
             agent_definition: Some(input.kind.prompt()),
             ..SystemPromptParts::default()

@@ -12,7 +12,7 @@
 mod cgroup;
 mod files;
 
-use crate::sandbox::{StopOrder, Supervision, fork_then, supervise, watched_signals};
+use crate::sandbox::{Bounds, StopOrder, Supervision, fork_then, supervise, watched_signals};
 use crate::shell::environment::RUN_MARKER;
 use crate::shell::processes::{EndTiming, boot_id, stat_of};
 use cgroup::Cgroup;
@@ -156,6 +156,8 @@ fn keep(arguments: &Arguments) -> Result<(), KeeperError> {
             stop: StopOrder::ChildFirst { grace: arguments.stop_grace },
             leftovers: EndTiming::with_grace(LEFTOVER_GRACE),
             marker: Some((RUN_MARKER.to_owned(), arguments.run_id.clone())),
+            spared: None,
+            bounds: Bounds::default(),
         },
     );
     let oom = cgroup.and_then(Cgroup::end);

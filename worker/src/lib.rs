@@ -11,6 +11,7 @@ pub mod keeper;
 pub mod link;
 pub mod originals;
 pub mod pacing;
+pub mod proxy;
 pub mod record;
 pub mod sandbox;
 pub mod shell;

@@ -384,7 +384,7 @@ async fn write(mut writer: OwnedWriteHalf, outbox: &Outbox, transcript: &Path, m
                 let page = tokio::task::spawn_blocking(move || read_page(&path, after, BATCH)).await;
                 match page {
                     Ok(Ok(page)) => {
-                        page.records.iter().for_each(|stored| add(&mut bytes, &outbox::frame(stored)));
+                        page.records.iter().for_each(|stored| add(&mut bytes, &outbox.frame(stored)));
                         // What the file lacks was lost or is unknown to this version: go past it.
                         sent = page.records.last().map_or_else(
                             || outbox.last().map_or(after, |last| last.n),

@@ -22,6 +22,7 @@ pub mod edit;
 pub mod glob;
 pub mod grep;
 pub mod lsp;
+pub mod masked;
 pub mod memory;
 mod notebook;
 pub mod notebook_edit;

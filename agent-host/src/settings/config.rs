@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use swarm_protocol::{launch::ToolSettings, permission::PermissionMode};
+use swarm_protocol::{
+    launch::{SandboxSettings, ToolSettings},
+    permission::PermissionMode,
+};
 
 use super::{
     endpoint::{self, EndpointProfile},
@@ -160,6 +163,8 @@ pub struct Config {
     /// The weakest tier that is accepted; 0 accepts none at all.
     pub sandbox_required: u8,
     pub sandbox_network: bool,
+    /// The rest about the sandbox.
+    pub sandbox: SandboxSettings,
     pub worktree_root: Option<PathBuf>,
     pub worktree_branch_prefix: String,
     pub worktree_port_base: u16,
@@ -306,6 +311,16 @@ impl Config {
                 .and_then(|tier| u8::try_from(tier).ok())
                 .unwrap_or_default(),
             sandbox_network: text("sandbox.network").as_deref() == Some("on"),
+            sandbox: SandboxSettings {
+                strongest_tier: number("sandbox.tier")
+                    .and_then(|tier| u8::try_from(tier).ok())
+                    .unwrap_or_default(),
+                writable: texts("sandbox.writable").into_iter().map(PathBuf::from).collect(),
+                hosts: texts("sandbox.network"),
+                memory_mib: number("sandbox.memory_mib").unwrap_or_default(),
+                processes: number("sandbox.processes").unwrap_or_default(),
+                disk_mib: number("sandbox.disk_mib").unwrap_or_default(),
+            },
             worktree_root: text("worktree.root").map(PathBuf::from),
             worktree_branch_prefix: text("worktree.branch_prefix").unwrap_or_default(),
             worktree_port_base: port("worktree.port_base"),
@@ -458,9 +473,8 @@ fn check(key: &Key, entry: &Entry) -> Result<Value, ConfigError> {
 
 fn value_of(key: &Key, raw: &Raw) -> Option<Value> {
     match (key.kind, raw) {
-        (Kind::Directory, Raw::Text(text)) if text.starts_with('/') || text.starts_with("~/") => {
-            Some(Value::Text(text.clone()))
-        }
+        (Kind::Directory, Raw::Text(text)) if is_directory(text) => Some(Value::Text(text.clone())),
+        (Kind::Directories, Raw::List(list)) => texts(list, is_directory),
         (Kind::Model, Raw::Text(text)) => is_model(text).then(|| Value::Text(text.clone())),
         (Kind::BranchPrefix, Raw::Text(text)) => is_branch_prefix(text).then(|| Value::Text(text.clone())),
         (Kind::Number { least, most }, Raw::Integer(number)) => {
@@ -494,6 +508,7 @@ fn value_of(key: &Key, raw: &Raw) -> Option<Value> {
         }
         (Kind::Notify, Raw::Text(text)) => Notify::parse(text).map(|_| Value::Text(text.clone())),
         (Kind::Network, Raw::Bool(value)) => Some(Value::Text(if *value { "on" } else { "off" }.into())),
+        (Kind::Network, Raw::List(list)) => texts(list, is_host),
         (Kind::Commands, Raw::Text(text)) if !text.trim().is_empty() => {
             Some(Value::Texts(vec![text.clone()]))
         }
@@ -517,6 +532,27 @@ pub(super) fn texts(list: &[Raw], is_fit: impl Fn(&str) -> bool) -> Option<Value
         _ => None,
     });
     texts.collect::<Option<Vec<_>>>().map(Value::Texts)
+}
+
+fn is_directory(text: &str) -> bool {
+    text.starts_with('/') || text.starts_with("~/")
+}
+
+/// `crates.io`, `*.example.org`, `127.0.0.1:8080`: a name or an address, with a port where one alone is meant.
+fn is_host(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return address.parse::<std::net::Ipv6Addr>().is_ok()
+            && port.is_none_or(|port| port.parse::<u16>().is_ok());
+    }
+    let name = host.strip_prefix("*.").unwrap_or(host);
+    let is_label = |label: &str| {
+        !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    };
+    name.split('.').all(is_label) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 fn is_model(text: &str) -> bool {

@@ -25,8 +25,10 @@ pub(crate) enum Kind {
         most: Duration,
     },
     PermissionMode,
-    /// `off` or `on`.
+    /// `off`, `on`, or a list of hosts.
     Network,
+    /// A list of directories.
+    Directories,
     /// One shell command, or a list of them.
     Commands,
     /// `bell`, `osc9` or `off`.
@@ -91,7 +93,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 49] = [
+pub(crate) const KEYS: [Key; 51] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -121,6 +123,11 @@ pub(crate) const KEYS: [Key; 49] = [
     gated("sandbox.auto_allow", Kind::Bool, "true", "false"),
     gated("sandbox.required", number(0, 2), "0", "2"),
     gated("sandbox.network", Kind::Network, "\"off\"", "\"off\""),
+    gated("sandbox.tier", number(0, 2), "1", "2"),
+    gated("sandbox.writable", Kind::Directories, "[]", "[\"~/.cache/shared\"]"),
+    gated("sandbox.memory_mib", number(0, 1 << 30), "0", "8192"),
+    gated("sandbox.processes", number(0, 1 << 20), "4096", "1024"),
+    gated("sandbox.disk_mib", number(0, 1 << 30), "16384", "4096"),
     gated("worktree.root", Kind::Directory, "", "\"~/worktrees\""),
     key("worktree.branch_prefix", Kind::BranchPrefix, "\"swarm\"", "\"swarm\""),
     server("worktree.port_base", number(1_024, 60_000), "41000", "42000"),
@@ -198,7 +205,8 @@ impl Kind {
             Self::PermissionMode => {
                 "\"default\", \"acceptEdits\", \"plan\", \"auto\" or \"bypassPermissions\"".into()
             }
-            Self::Network => "\"off\" or \"on\"".into(),
+            Self::Network => "\"off\", \"on\" or a list of hosts".into(),
+            Self::Directories => "a list of absolute paths".into(),
             Self::Commands => "a command, or a list of commands".into(),
             Self::Url => "an http or https address".into(),
             Self::Text => "a text that is not empty".into(),

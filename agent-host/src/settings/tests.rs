@@ -53,6 +53,7 @@ fn defaults_need_no_file() {
     assert_eq!(config.permission_timeout, Duration::from_secs(600));
     assert!(config.sandbox_auto_allow && !config.sandbox_network);
     assert_eq!(config.sandbox_required, 0);
+    assert_eq!(config.sandbox, swarm_protocol::launch::SandboxSettings::default());
     assert_eq!(config.worktree_branch_prefix, "swarm");
     assert_eq!(config.worktree_port_base, 41_000);
     assert_eq!(config.server_idle_exit, Duration::from_secs(30 * 60));
@@ -142,7 +143,7 @@ fn errors_say_where_and_how() {
         "swarm.toml",
         "sandbox = { network = \"lan\" }",
         expect![[r#"
-            error[bad_config]: sandbox.network must be "off" or "on"
+            error[bad_config]: sandbox.network must be "off", "on" or a list of hosts
               cause: swarm.toml:1:23
                      1 | sandbox = { network = "lan" }
                        |                       ^^^^^
@@ -180,6 +181,11 @@ fn wrong_values_of_each_kind() {
         "setup = [1]",
         "setup = \"\"",
         "sandbox.required = 3",
+        "sandbox.tier = 3",
+        "sandbox.writable = [\"relative\"]",
+        "sandbox.network = [\"https://crates.io\"]",
+        "sandbox.network = [\"a..b\"]",
+        "sandbox.network = [\"a:port\"]",
         "max_workers = 1979-05-27",
         "max_workers = [1]",
         "model = {}",

@@ -176,7 +176,7 @@ impl Feed {
             return None;
         }
         let frame = match line.to_json() {
-            Ok(json) => Frame::default().data(json.to_string()),
+            Ok(json) => Frame::default().data(self.looking.0.masker.mask_json(&json.to_string())),
             Err(error) => {
                 // The stream lives on; the reader learns that something was not shown.
                 tracing::error!(%error, "an event could not be written as JSON");

@@ -39,6 +39,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
             sandbox_auto_allow: true,
             sandbox_required: 0,
             sandbox_network: false,
+            sandbox: swarm_protocol::launch::SandboxSettings::default(),
             budget: Default::default(),
         },
         worker_restarts: 1,

@@ -84,6 +84,7 @@ pub(super) async fn specify(
             sandbox_auto_allow: config.sandbox_auto_allow,
             sandbox_required: config.sandbox_required,
             sandbox_network: config.sandbox_network,
+            sandbox: config.sandbox.clone(),
             git_lock_wait_ms: millis(shared.settings.git_lock_wait),
             budget: Caps { usd: config.worker_budget_usd, tokens: config.worker_budget_tokens },
             cache_keepalive: config.cache_keepalive,

@@ -86,13 +86,21 @@ fn confinement(launch: &WorkerLaunch, parts: &Parts) -> String {
     let mut sentences = Vec::new();
     if parts.policy.tier == Tier::Unconfined {
         sentences.push("no sandbox holds on this machine, so most commands need permission.");
+    } else if may_change(launch) && parts.policy.tier == Tier::Namespaces {
+        sentences.push("they can write in the working directory, $TMPDIR (they see it as /tmp too) and a home of their own.");
     } else if may_change(launch) {
         sentences.push("they can write in the working directory and $TMPDIR only.");
     } else {
         sentences.push("they can write in $TMPDIR only.");
     }
-    if parts.policy.network == Network::Off && parts.policy.tier != Tier::Unconfined {
-        sentences.push("They have no network.");
+    if parts.policy.proxy.is_some() {
+        sentences.push("They reach loopback, and some hosts over the HTTP proxy that the environment names.");
+    } else if parts.policy.network == Network::Off && parts.policy.tier != Tier::Unconfined {
+        sentences.push(if parts.policy.tier == Tier::Namespaces {
+            "They have no network but loopback."
+        } else {
+            "They have no network."
+        });
     }
     sentences.join(" ")
 }

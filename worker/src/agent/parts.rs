@@ -16,7 +16,7 @@ use query_engine::{
 use serde_json::json;
 use swarm_protocol::{
     frame::Live,
-    launch::{Isolation, WorkerLaunch},
+    launch::{Isolation, SandboxSettings, WorkerLaunch},
     permission::PermissionMode,
 };
 
@@ -33,8 +33,12 @@ use crate::{
     inner::{Minds, Subagent},
     link::Link,
     originals::Originals,
+    proxy::{Allowed, Proxy},
     record::Recorder,
-    sandbox::{Network, SandboxPolicy, SandboxReport, SystemPaths, Tier, WriteScope, tool_chains},
+    sandbox::{
+        Limits, Network, SandboxPolicy, SandboxReport, SystemPaths, Tier, WriteScope, memory_figure,
+        tool_chains,
+    },
     shell::{
         Environment, Shell, ShellConfig,
         environment::{PORT_BASE, RUN_MARKER},
@@ -71,6 +75,8 @@ pub(crate) struct Parts {
     pub(crate) languages: Arc<Languages>,
     pub(crate) repl: Arc<Repl>,
     hidden: Arc<Hidden>,
+    /// Serves as long as commands can run.
+    _proxy: Option<Proxy>,
 }
 
 /// Whether this agent changes files.
@@ -109,8 +115,15 @@ impl Parts {
                 .create(directory)
                 .with_context(|| format!("failed to make {}", directory.display()))?;
         }
-        let policy = policy(launch, tree.as_deref(), sandbox).await;
-        let environment = environment(launch, tree.as_deref()).await;
+        let mut policy = policy(launch, tree.as_deref(), sandbox).await;
+        let mut environment = environment(launch, tree.as_deref()).await;
+        let proxy = proxy(launch, &policy)?;
+        if let Some(proxy) = &proxy {
+            policy.proxy = Some(proxy.path().to_owned());
+            for (name, value) in Proxy::variables() {
+                environment.set(name, value);
+            }
+        }
         let shell = Arc::new(shell(launch, tree.as_deref(), policy.clone(), environment.clone()).await?);
 
         let root = launch.spec.worktree.canonicalize().unwrap_or_else(|_| launch.spec.worktree.clone());
@@ -195,6 +208,7 @@ impl Parts {
                 recorder.clone(),
                 launch.results_dir.clone(),
                 minds.clone(),
+                link.outbox.masker().clone(),
             );
             tools.push(Arc::new(inner));
         }
@@ -214,6 +228,7 @@ impl Parts {
         tools.extend(reminders(&mailbox).tools());
         tools.retain(|tool| !rules.removes_tool(tool.name()));
         let tools = deferral::with_search(tools);
+        let tools = tools::masked::all(tools, link.outbox.masker());
         Ok(Self {
             tree,
             shell,
@@ -231,6 +246,7 @@ impl Parts {
             languages,
             repl,
             hidden,
+            _proxy: proxy,
         })
     }
 
@@ -282,6 +298,38 @@ fn reminders(mailbox: &Arc<Mailbox>) -> Arc<Reminders> {
     Reminders::start(Arc::new(jiff::ZonedDateTime::now), Arc::new(deliver))
 }
 
+/// The way to the hosts that the settings list, where commands have a network of their own to find it in.
+fn proxy(launch: &WorkerLaunch, policy: &SandboxPolicy) -> anyhow::Result<Option<Proxy>> {
+    let allowed = Allowed::new(launch.limits.sandbox.hosts.iter().map(String::as_str));
+    if allowed.is_empty() || policy.network == Network::On {
+        return Ok(None);
+    }
+    if policy.tier != Tier::Namespaces {
+        tracing::warn!("sandbox.network lists hosts, which needs tier 1; commands have no network");
+        return Ok(None);
+    }
+    Proxy::start(allowed).map(Some).context("the proxy of commands cannot be started")
+}
+
+/// What a command may use. The memory is bounded unasked, or one command could take the worker and the server along.
+fn limits(settings: &SandboxSettings) -> Limits {
+    let mib = |mib: u64| (mib > 0).then_some(mib << 20);
+    let total = || {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        Some(memory_figure(&text, "MemTotal:")? / 4 * 3)
+    };
+    Limits {
+        processes: Some(settings.processes).filter(|processes| *processes > 0),
+        memory_bytes: mib(settings.memory_mib).or_else(total),
+        file_bytes: mib(settings.disk_mib),
+        temp_bytes: mib(settings.disk_mib),
+        ..Limits::default()
+    }
+}
+
+/// In a worktree's git directory: how git finds the repository from there, and configuration of its own.
+const PROTECTED: [&str; 3] = ["commondir", "config.worktree", "gitdir"];
+
 async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxReport) -> SandboxPolicy {
     let mut system = SystemPaths::with_home(&launch.home);
     let path =
@@ -291,12 +339,23 @@ async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxRep
     let mut policy =
         SandboxPolicy::for_worktree(launch.spec.worktree.clone(), launch.temp_dir.clone(), system);
     policy.tier = sandbox.tier;
+    policy.limits = limits(&launch.limits.sandbox);
     if !may_change(launch) {
         policy.write_scope = WriteScope::ReadOnly;
     }
     if let Some(tree) = tree {
-        policy.writable.push(tree.for_commands().await.1);
+        let git_dir = tree.for_commands().await.1;
+        // What leads from the worktree to its repository and says how git behaves there.
+        policy.protected = PROTECTED.iter().map(|name| git_dir.join(name)).collect();
+        policy.protected.push(launch.spec.worktree.join(".git"));
+        policy.writable.push(git_dir);
     }
+    let at_home = |path: &PathBuf| match path.strip_prefix("~") {
+        Ok(rest) => launch.home.join(rest),
+        Err(_) => path.clone(),
+    };
+    policy.writable.extend(launch.limits.sandbox.writable.iter().map(at_home));
+    policy.home = Some(launch.home.clone());
     policy.readable = vec![launch.git_common_dir.clone(), launch.results_dir.clone()];
     policy.network = if launch.limits.sandbox_network { Network::On } else { Network::Off };
     policy

@@ -5,6 +5,7 @@ use swarm_protocol::{ExitReason, launch::WorkerLaunch};
 
 use super::parts::{Parts, run_id};
 use crate::{
+    proxy::Proxy,
     sandbox::{Network, Tier, WriteScope},
     shell::{CommandExit, CommandRequest, MAX_TIMEOUT, Shell, ShellConfig},
 };
@@ -28,8 +29,13 @@ pub(crate) async fn run(
     policy.tier = tier;
     policy.network = Network::On;
     policy.write_scope = WriteScope::Worktree;
-    let config =
-        ShellConfig::new(policy, parts.environment.clone(), run_id(launch), launch.results_dir.clone());
+    let mut environment = parts.environment.clone();
+    if policy.proxy.take().is_some() {
+        for (name, _) in Proxy::variables() {
+            environment.remove(name);
+        }
+    }
+    let config = ShellConfig::new(policy, environment, run_id(launch), launch.results_dir.clone());
     let shell = Shell::new(config).map_err(|error| ExitReason::SetupFailed { output: error.to_string() })?;
     let mut request = CommandRequest::new(command);
     request.timeout = MAX_TIMEOUT;

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use agent_host::transcript::StoredRecord;
+use agent_host::{secrets::Masker, transcript::StoredRecord};
 use query_engine::ports::Observer;
 use swarm_protocol::frame::{FromWorker, Live, PACE_SINCE, RecordMark};
 use tokio::sync::{Notify, watch};
@@ -23,6 +23,8 @@ pub struct Outbox {
     /// Rung when something new stands in the queue.
     pub(super) news: Notify,
     acknowledged: watch::Sender<u64>,
+    /// What leaves holds no keys.
+    masker: Masker,
 }
 
 #[derive(Default)]
@@ -48,18 +50,29 @@ pub(super) enum Next {
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self { queue: Mutex::default(), news: Notify::new(), acknowledged: watch::Sender::new(0) }
+        Self {
+            queue: Mutex::default(),
+            news: Notify::new(),
+            acknowledged: watch::Sender::new(0),
+            masker: Masker::default(),
+        }
     }
 }
 
-/// A record as it travels.
-pub(super) fn frame(stored: &StoredRecord) -> FromWorker {
-    let head = stored.record.head(stored.bytes);
-    let body = stored.record.body.travels_whole().then(|| Box::new(stored.record.body.clone()));
-    FromWorker::Record { head, body }
-}
-
 impl Outbox {
+    /// What finds keys in texts of this process.
+    pub fn masker(&self) -> &Masker {
+        &self.masker
+    }
+
+    /// A record as it travels.
+    pub(super) fn frame(&self, stored: &StoredRecord) -> FromWorker {
+        let head = self.masker.masked(stored.record.head(stored.bytes));
+        let body = stored.record.body.travels_whole();
+        let body = body.then(|| Box::new(self.masker.masked(stored.record.body.clone())));
+        FromWorker::Record { head, body }
+    }
+
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +86,7 @@ impl Outbox {
     pub fn push(&self, stored: &[StoredRecord]) {
         let mut queue = self.queue();
         for record in stored {
-            queue.records.push_back((record.record.n, frame(record)));
+            queue.records.push_back((record.record.n, self.frame(record)));
             queue.last = Some(RecordMark { n: record.record.n, uuid: record.record.uuid });
             if queue.records.len() > MAX_RECORDS {
                 queue.records.pop_front();
@@ -159,6 +172,7 @@ impl Outbox {
 
 impl Observer for Outbox {
     fn live(&self, live: Live) {
+        let live = self.masker.masked(live);
         let mut queue = self.queue();
         if !queue.is_connected {
             return;

@@ -1,9 +1,9 @@
 //! Applies a policy to this process, in the order in which nothing that is still needed is lost.
 
 use super::filesystem::{self, FilesystemError};
-use super::policy::{Limits, SandboxPolicy, Tier};
+use super::policy::{Limits, Network, SandboxPolicy, Tier};
 use super::raw;
-use super::syscalls::{self, FilterError};
+use super::syscalls::{self, FilterError, Sockets};
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -35,6 +35,10 @@ const LAST_CAPABILITY: u32 = 63;
 pub(super) fn confine(policy: &SandboxPolicy) -> Result<(), ConfineError> {
     let process = |what| move |source| ConfineError::Process { what, source };
     limit(&policy.limits).map_err(process("resource limits"))?;
+    if policy.tier == Tier::Namespaces && !geteuid().is_root() {
+        // Counted in the user namespace, which is this command's alone.
+        lower(Resource::RLIMIT_NPROC, policy.limits.processes).map_err(process("resource limits"))?;
+    }
     prctl::set_no_new_privs().map_err(process("no_new_privs"))?;
     match policy.tier {
         Tier::Unconfined => {}
@@ -43,7 +47,23 @@ pub(super) fn confine(policy: &SandboxPolicy) -> Result<(), ConfineError> {
                 drop_capabilities();
             }
             filesystem::restrict(policy)?;
-            syscalls::restrict(policy.network)?;
+            syscalls::restrict(match policy.network {
+                Network::Off => Sockets::None,
+                Network::On => Sockets::Internet,
+            })?;
+        }
+        // In its namespaces already, where it has all capabilities over them; `execve` takes them from all
+        // but root, and from root those that are dropped here.
+        Tier::Namespaces => {
+            drop_capabilities();
+            let abi = filesystem::restrict_view(policy)?;
+            // With the network of outside come the abstract sockets of outside, unless the kernel scopes them.
+            let has_foreign_sockets = policy.network == Network::On && abi < filesystem::ABI_OF_SCOPES;
+            syscalls::restrict(if has_foreign_sockets {
+                Sockets::Internet
+            } else {
+                Sockets::InternetAndUnix
+            })?;
         }
     }
     Ok(())

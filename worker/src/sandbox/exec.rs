@@ -5,8 +5,11 @@
 //! one [`ExecReport`] goes out. Nothing here is secret and nothing of it is in the environment.
 
 use super::confine::{ConfineError, confine};
-use super::policy::SandboxPolicy;
+use super::guard::Bounds;
+use super::namespaces::{NamespaceError, Namespaces};
+use super::policy::{SandboxPolicy, Tier};
 use super::raw;
+use super::resources::Groups;
 use super::supervise::{StopOrder, Supervision, supervise, watched_signals};
 use crate::shell::processes::EndTiming;
 use nix::sys::prctl;
@@ -75,6 +78,10 @@ enum ExecError {
     Parse(#[source] serde_json::Error),
     #[error("failed to set up the process")]
     SetUp(#[source] io::Error),
+    #[error("namespaces need a supervisor")]
+    Unsupervised,
+    #[error(transparent)]
+    Namespaces(#[from] NamespaceError),
     #[error("the process to die with is gone")]
     ParentGone,
     #[error(transparent)]
@@ -108,6 +115,9 @@ fn run(args: impl Iterator<Item = OsString>, report: &mut Option<File>) -> Resul
         }
     };
     let Some(plan) = request.supervise else {
+        if request.policy.tier == Tier::Namespaces {
+            return Err(ExecError::Unsupervised);
+        }
         die_with(request.parent, Signal::SIGKILL)?;
         return Err(become_command(&request.policy, &argv));
     };
@@ -119,14 +129,25 @@ fn run(args: impl Iterator<Item = OsString>, report: &mut Option<File>) -> Resul
     die_with(request.parent, Signal::SIGTERM)?;
     let signals = watched_signals().map_err(|errno| ExecError::SetUp(errno.into()))?;
     let own = Pid::this().as_raw();
-    let child = raw::fork_then(|| {
-        let error = match command_process(own) {
-            Ok(()) => become_command(&request.policy, &argv),
-            Err(error) => error,
-        };
-        fail(&error, report.take());
-    })
-    .map_err(ExecError::SetUp)?;
+    let directory = std::env::current_dir().map_err(ExecError::SetUp)?;
+    let limits = &request.policy.limits;
+    let groups = Groups::create(limits);
+    let namespaces = match request.policy.tier {
+        Tier::Namespaces => Some(Namespaces::create(&request.policy)?),
+        Tier::Landlock | Tier::Unconfined => None,
+    };
+    let child = match &namespaces {
+        Some(namespaces) => namespaces.start(&directory, &groups, |entered| {
+            // What is in there ends with this process, so it need not watch it.
+            let ready = entered.map_err(ExecError::from).and_then(|()| command_process(None));
+            report_failure(ready, &request.policy, &argv, report);
+        })?,
+        None => raw::fork_then(|| {
+            groups.join();
+            report_failure(command_process(Some(own)), &request.policy, &argv, report);
+        })
+        .map_err(ExecError::SetUp)?,
+    };
     let end = supervise(
         &signals,
         child,
@@ -134,8 +155,24 @@ fn run(args: impl Iterator<Item = OsString>, report: &mut Option<File>) -> Resul
             stop: StopOrder::Tree { grace: plan.stop_grace, urgent_grace: plan.cancel_grace },
             leftovers: EndTiming { natural: plan.natural, ..EndTiming::with_grace(plan.leftover_grace) },
             marker: None,
+            spared: namespaces.as_ref().map(Namespaces::init),
+            bounds: Bounds {
+                processes: limits.processes,
+                memory_bytes: limits.memory_bytes,
+                directory: limits.temp_bytes.map(|bytes| (request.policy.temp_dir.clone(), bytes)),
+            },
         },
     );
+    let too_much = end.exceeded.or_else(|| {
+        let memory = limits.memory_bytes.filter(|_| groups.ran_out_of_memory())?;
+        Some(format!("more than {} MiB of memory", memory >> 20))
+    });
+    groups.remove();
+    if let Some(too_much) = too_much {
+        // Among the command's own words, where who reads them looks for the reason.
+        let _unread: io::Result<()> =
+            writeln!(io::stderr(), "swarm: processes of this command were ended: it had {too_much}");
+    }
     let mut killed = end.ended.killed;
     killed.retain(|process| process.pid != child.as_raw());
     send(report, &ExecReport::Ended { exit: end.exit, killed, survivors: end.ended.survivors });
@@ -182,11 +219,11 @@ fn take_descriptor(number: i32) -> io::Result<OwnedFd> {
 }
 
 /// Before confinement: a session without a terminal, tied to the supervisor's life.
-fn command_process(supervisor: i32) -> Result<(), ExecError> {
+fn command_process(supervisor: Option<i32>) -> Result<(), ExecError> {
     // The supervisor blocks what it waits for; a command that did could not be stopped kindly.
     SigSet::empty().thread_set_mask().map_err(|errno| ExecError::SetUp(errno.into()))?;
     setsid().map_err(|errno| ExecError::SetUp(errno.into()))?;
-    die_with(Some(supervisor), Signal::SIGKILL)
+    die_with(supervisor, Signal::SIGKILL)
 }
 
 fn die_with(parent: Option<i32>, signal: Signal) -> Result<(), ExecError> {
@@ -196,6 +233,20 @@ fn die_with(parent: Option<i32>, signal: Signal) -> Result<(), ExecError> {
     prctl::set_pdeathsig(signal).map_err(|errno| ExecError::SetUp(errno.into()))?;
     // It may have died before it could be watched.
     if getppid().as_raw() == parent { Ok(()) } else { Err(ExecError::ParentGone) }
+}
+
+/// In the command's process: becomes the command, or says why that failed.
+fn report_failure(
+    ready: Result<(), ExecError>,
+    policy: &SandboxPolicy,
+    argv: &[OsString],
+    report: &mut Option<File>,
+) {
+    let error = match ready {
+        Ok(()) => become_command(policy, argv),
+        Err(error) => error,
+    };
+    fail(&error, report.take());
 }
 
 /// Returns only with the reason why it could not.

@@ -2,6 +2,7 @@
 //! double forks, new sessions and emptied environments do not get away. Used by the exec helper
 //! for one command and by the keeper for a run.
 
+use super::guard::{Bounds, Guard, TICK};
 use crate::shell::processes::{self, EndTiming, Ended, ProcessStat, descendants_of, live_processes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,6 +26,11 @@ pub struct Supervision {
     pub leftovers: EndTiming,
     /// `KEY`, `value`: what carries it belongs to the tree even if it hangs elsewhere.
     pub marker: Option<(String, String)>,
+    /// The first process of a pid namespace: left alone until all else is gone, then killed, and with it
+    /// whatever was missed in there.
+    pub spared: Option<Pid>,
+    /// What is looked at while the child runs; too much of it ends the tree at once.
+    pub bounds: Bounds,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +47,8 @@ pub struct SupervisionEnd {
     pub ended: Ended,
     /// Ended because this process was told to.
     pub stopped: bool,
+    /// Ended because of what it had too much of, in words.
+    pub exceeded: Option<String>,
 }
 
 /// Blocks the signals a supervisor waits for. Before the child is made, so that none is missed; the
@@ -57,13 +65,30 @@ pub(crate) fn watched_signals() -> nix::Result<SignalFd> {
 
 /// Waits for `child`, then ends all that is left of its tree.
 pub fn supervise(signals: &SignalFd, child: Pid, plan: &Supervision) -> SupervisionEnd {
-    let mut watch = Watch { signals, child, exit: None, childless: false, stop: false, is_urgent: false };
+    let mut watch = Watch {
+        signals,
+        child,
+        exit: None,
+        spared: plan.spared,
+        childless: false,
+        stop: false,
+        is_urgent: false,
+    };
     watch.reap();
-    while watch.exit.is_none() && !watch.stop {
-        watch.pause(None);
+    let own = Pid::this().as_raw();
+    let mut guard = (!plan.bounds.is_empty()).then(|| Guard::new(plan.bounds.clone()));
+    let mut exceeded = None;
+    while watch.exit.is_none() && !watch.stop && exceeded.is_none() {
+        watch.pause(guard.is_some().then_some(TICK));
+        exceeded = guard.as_mut().and_then(|guard| guard.exceeded(own));
     }
-    let stopped = watch.exit.is_none();
+    let stopped = watch.exit.is_none() && exceeded.is_none();
+    if exceeded.is_some() {
+        // At a blow, where there is one to give.
+        watch.kill_spared();
+    }
     let timing = match (stopped, plan.stop) {
+        _ if exceeded.is_some() => EndTiming::with_grace(Duration::ZERO),
         (false, _) => plan.leftovers,
         (true, StopOrder::Tree { urgent_grace, .. }) if watch.is_urgent => {
             EndTiming::with_grace(urgent_grace)
@@ -74,10 +99,10 @@ pub fn supervise(signals: &SignalFd, child: Pid, plan: &Supervision) -> Supervis
             plan.leftovers
         }
     };
-    let own = Pid::this().as_raw();
     let find = || -> Vec<ProcessStat> {
         let all = live_processes();
         let mut found = descendants_of(own, &all);
+        found.retain(|stat| plan.spared.is_none_or(|spared| spared.as_raw() != stat.pid));
         if let Some((key, value)) = &plan.marker {
             for stat in processes::find_by_env_marker(key, value) {
                 if stat.pid != own && !found.iter().any(|other| other.pid == stat.pid) {
@@ -92,6 +117,7 @@ pub fn supervise(signals: &SignalFd, child: Pid, plan: &Supervision) -> Supervis
         ended = processes::end_all(&find, timing, &mut |time| watch.pause(Some(time)));
         watch.reap();
     }
+    watch.kill_spared();
     // A look at /proc is no snapshot and may miss a process that was just being made; the kernel's
     // word that there is no child is the proof.
     while !watch.childless && ended.survivors.is_empty() {
@@ -106,6 +132,7 @@ pub fn supervise(signals: &SignalFd, child: Pid, plan: &Supervision) -> Supervis
         exit: watch.exit.unwrap_or(ProcessExit::Signal(Signal::SIGKILL as i32)),
         ended,
         stopped,
+        exceeded,
     }
 }
 
@@ -113,6 +140,8 @@ struct Watch<'a> {
     signals: &'a SignalFd,
     child: Pid,
     exit: Option<ProcessExit>,
+    /// Until it is reaped.
+    spared: Option<Pid>,
     /// No child of any kind: for a subreaper that means nothing is left.
     childless: bool,
     stop: bool,
@@ -147,6 +176,11 @@ impl Watch<'_> {
                 Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.child => {
                     self.exit = Some(ProcessExit::Signal(signal as i32));
                 }
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..))
+                    if Some(pid) == self.spared =>
+                {
+                    self.spared = None;
+                }
                 Ok(WaitStatus::StillAlive) => return,
                 Err(Errno::EINTR) | Ok(_) => {}
                 Err(_) => {
@@ -154,6 +188,14 @@ impl Watch<'_> {
                     return;
                 }
             }
+        }
+    }
+
+    fn kill_spared(&mut self) {
+        if let Some(spared) = self.spared {
+            // Not reaped yet, so the id is still its own.
+            let _gone: nix::Result<()> = kill(spared, Signal::SIGKILL);
+            self.reap();
         }
     }
 

@@ -1,7 +1,6 @@
 //! The system call filter: a deny list with EPERM, so that programs which merely probe go on.
 //! Landlock decides about paths; this closes the ways around it.
 
-use super::policy::Network;
 use nix::libc;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -102,18 +101,35 @@ const DENIED_IOCTLS: &[u64] = &[
     0x541C, // TIOCLINUX
 ];
 
-/// Families that stay with [`Network::On`]; glibc and Go list interfaces over netlink.
-const NETWORK_FAMILIES: &[libc::c_int] = &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// Which sockets can be made; `socketpair` always stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sockets {
+    None,
+    /// glibc and Go list interfaces over netlink.
+    Internet,
+    /// Where no socket of a program outside can be named.
+    InternetAndUnix,
+}
+
+impl Sockets {
+    fn families(self) -> &'static [libc::c_int] {
+        match self {
+            Self::None => &[],
+            Self::Internet => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+            Self::InternetAndUnix => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_UNIX],
+        }
+    }
+}
 
 /// Installs the filter in this process for good.
-pub(super) fn restrict(network: Network) -> Result<(), FilterError> {
-    for program in programs(network)? {
+pub(super) fn restrict(sockets: Sockets) -> Result<(), FilterError> {
+    for program in programs(sockets)? {
         seccompiler::apply_filter(&program)?;
     }
     Ok(())
 }
 
-fn programs(network: Network) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+fn programs(sockets: Sockets) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let arch: TargetArch = std::env::consts::ARCH.try_into()?;
     let compile = |rules, refusal: libc::c_int| -> Result<BpfProgram, seccompiler::BackendError> {
         SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(refusal.cast_unsigned()), arch)?
@@ -122,13 +138,13 @@ fn programs(network: Network) -> Result<[BpfProgram; 2], seccompiler::BackendErr
     // The flags of `clone3` are behind a pointer, which a filter cannot follow. ENOSYS makes the C
     // libraries fall back to `clone`.
     let hidden = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    let denied = compile(denied_rules(network)?, libc::EPERM)?;
+    let denied = compile(denied_rules(sockets)?, libc::EPERM)?;
     Ok([with_x32_killed(denied), compile(hidden, libc::ENOSYS)?])
 }
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-fn denied_rules(network: Network) -> Result<Rules, seccompiler::BackendError> {
+fn denied_rules(sockets: Sockets) -> Result<Rules, seccompiler::BackendError> {
     let mut rules: Rules = DENIED.iter().map(|number| (*number, Vec::new())).collect();
 
     let flag = |flag: u64| condition(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag);
@@ -152,21 +168,18 @@ fn denied_rules(network: Network) -> Result<Rules, seccompiler::BackendError> {
     }
     rules.insert(libc::SYS_ioctl, ioctl);
 
-    let socket = match network {
-        Network::Off => Vec::new(),
-        Network::On => {
-            let mut other_family = Vec::new();
-            for family in NETWORK_FAMILIES {
-                other_family.push(condition(
-                    0,
-                    SeccompCmpArgLen::Dword,
-                    SeccompCmpOp::Ne,
-                    u64::from(family.cast_unsigned()),
-                )?);
-            }
-            vec![SeccompRule::new(other_family)?]
-        }
-    };
+    // Limits of another process of the user: one of a second of CPU is as good as a signal.
+    let of_another = condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
+    let sets = condition(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![of_another, sets])?]);
+
+    let mut other_family = Vec::new();
+    for family in sockets.families() {
+        let family = u64::from(family.cast_unsigned());
+        other_family.push(condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)?);
+    }
+    // Without a condition a call is refused whatever it asks for.
+    let socket = if other_family.is_empty() { Vec::new() } else { vec![SeccompRule::new(other_family)?] };
     rules.insert(libc::SYS_socket, socket);
     Ok(rules)
 }
@@ -208,8 +221,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_levels_compile() {
-        assert!(programs(Network::Off).is_ok());
-        assert!(programs(Network::On).is_ok());
+    fn all_levels_compile() {
+        for sockets in [Sockets::None, Sockets::Internet, Sockets::InternetAndUnix] {
+            assert!(programs(sockets).is_ok(), "{sockets:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use swarm_protocol::{
 
 use super::{
     model::say,
-    rig::{Rig, git},
+    rig::{MODEL_KEY, Rig, git},
 };
 
 /// The results in the last message of a request.
@@ -520,7 +520,24 @@ async fn the_servers_directory_is_closed_but_for_what_is_the_workers() {
     if std::env::var_os("SWARM_TEST_NO_SANDBOX").is_some() {
         return;
     }
+    // What is not shown is not there; what Landlock refuses is.
+    let absent = |stolen: &str| stolen.matches("No such file").count();
+    let denied = |stolen: &str| stolen.matches("ermission denied").count();
+    let stolen = steal_and_work(1).await;
+    assert_eq!((absent(&stolen), denied(&stolen)), (STEALS + 1, 0), "{stolen}");
+    assert!(!stolen.contains("journal.sqlite\n") && !stolen.contains("share\n"), "{stolen}");
+    let stolen = steal_and_work(2).await;
+    assert_eq!((absent(&stolen), denied(&stolen)), (0, STEALS + 3), "{stolen}");
+}
+
+/// Files of the server that a command tries to read.
+const STEALS: usize = 4;
+
+/// A run with nothing stronger than `tier`, in which one command steals and one works; answers with what the first
+/// one printed.
+async fn steal_and_work(tier: u8) -> String {
     let mut rig = Rig::new().await;
+    rig.launch.limits.sandbox.strongest_tier = tier;
     rig.launch.rules.push(allow_bash());
     let home = tempfile::tempdir().unwrap();
     rig.launch.home = home.path().canonicalize().unwrap();
@@ -530,7 +547,7 @@ async fn the_servers_directory_is_closed_but_for_what_is_the_workers() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     };
-    let secrets = ["token", "journal.sqlite", "worktrees/other/file", "config.toml"];
+    let secrets: [&str; STEALS] = ["token", "journal.sqlite", "worktrees/other/file", "config.toml"];
     for name in secrets {
         put(root.join(name), "zebra");
     }
@@ -557,8 +574,56 @@ async fn the_servers_directory_is_closed_but_for_what_is_the_workers() {
     let requests = rig.model.requests();
     let stolen = results(&requests[1]);
     assert!(!stolen.contains("zebra") && stolen.contains("tried"), "{stolen}");
-    assert_eq!(stolen.matches("ermission denied").count(), secrets.len() + 3, "{stolen}");
     assert_eq!(end.commands[1].exit_code, Some(0), "{}", results(&requests[2]));
     assert!(results(&requests[2]).contains("tool runs"));
     assert_eq!(rig.on_branch("own.txt"), "mine");
+    stolen
+}
+
+#[tokio::test]
+async fn keys_in_results_reach_neither_model_nor_transcript_nor_server() {
+    let mut rig = Rig::new().await;
+    rig.launch.rules.push(allow_bash());
+    // Put together in parts, so that no result holds it because the call did.
+    let token = format!("ghp_{}", "aB3dE5gH7jK9".repeat(3));
+    std::fs::write(rig.worktree().join("env.txt"), format!("TOKEN={token}\nMODEL={MODEL_KEY}\nPORT=80\n"))
+        .unwrap();
+    rig.model.will([
+        say("").call(
+            "t1",
+            "Bash",
+            json!({"command": "cat env.txt; echo 9fceb02d0ae598e95dc970b74767f19372d61af8"}),
+        ),
+        say("").call("t2", "Read", json!({"file_path": "env.txt"})),
+        say("").call("t3", "Grep", json!({"pattern": "TOKEN", "output_mode": "content"})),
+        say("").call(
+            "t4",
+            "Write",
+            json!({"file_path": "env.txt", "content": "TOKEN=[masked: github token]\n"}),
+        ),
+        say("").call(
+            "t5",
+            "Edit",
+            json!({"file_path": "env.txt", "old_string": "PORT=80", "new_string": "PORT=81"}),
+        ),
+        say("Done."),
+    ]);
+    let running = rig.start().await;
+    let end = rig.end(running).await;
+    assert_eq!(end.exit_reason, ExitReason::Completed);
+    let requests = rig.model.requests();
+    let seen: Vec<String> = requests[1..].iter().map(results).collect();
+    for seen in &seen[..3] {
+        assert!(seen.contains("TOKEN=[masked: github token]"), "{seen}");
+    }
+    assert!(seen[0].contains("MODEL=[masked: key]") && seen[0].contains("9fceb02d0ae5"), "{}", seen[0]);
+    assert!(seen[3].contains("nothing was written"), "{}", seen[3]);
+    let transcript = std::fs::read_to_string(&rig.launch.transcript).unwrap();
+    let asked = serde_json::to_string(&requests).unwrap();
+    for (place, text) in [("the model", &asked), ("the transcript", &transcript), ("the server", &rig.said)] {
+        assert!(!text.contains(&token) && !text.contains(MODEL_KEY), "{place}: {text}");
+    }
+    // The file itself is whole.
+    let file = std::fs::read_to_string(rig.worktree().join("env.txt")).unwrap();
+    assert_eq!(file, format!("TOKEN={token}\nMODEL={MODEL_KEY}\nPORT=81\n"));
 }

@@ -27,6 +27,9 @@ use super::model::Model;
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the server gives each run for its model.
+pub(super) const MODEL_KEY: &str = "key-of-the-scripted-model";
+
 pub(super) struct Rig {
     dir: tempfile::TempDir,
     pub(super) launch: WorkerLaunch,
@@ -35,6 +38,8 @@ pub(super) struct Rig {
     /// What the server has.
     pub(super) heads: Vec<RecordHead>,
     pub(super) bodies: Vec<RecordBody>,
+    /// All frames but greetings, as text.
+    pub(super) said: String,
 }
 
 /// A worker that is connected.
@@ -102,7 +107,7 @@ impl Rig {
         };
         let launch = launch(&root, spec, repository.common_dir().to_owned(), made.worktree.git_dir.clone());
         let listener = UnixListener::bind(&launch.socket).unwrap();
-        Self { dir, launch, model, listener, heads: Vec::new(), bodies: Vec::new() }
+        Self { dir, launch, model, listener, heads: Vec::new(), bodies: Vec::new(), said: String::new() }
     }
 
     /// The server goes, and its socket with it.
@@ -144,7 +149,7 @@ impl Rig {
         let Some(FromWorker::Hello { token, .. }) = running.next().await else { panic!("no greeting") };
         assert_eq!(token, self.launch.token);
         let acknowledged = self.heads.last().map(|head| RecordMark { n: head.n, uuid: head.uuid });
-        let keys = Some(Keys { model: Some("key".to_owned()), ..Keys::default() });
+        let keys = Some(Keys { model: Some(MODEL_KEY.to_owned()), ..Keys::default() });
         running.send(&ToWorker::Welcome { version: 1, acknowledged, keys }).await;
         running
     }
@@ -152,7 +157,9 @@ impl Rig {
     /// Reads and acknowledges records until one is of this kind.
     pub(super) async fn until(&mut self, running: &mut Running, kind: &str) -> Option<RecordBody> {
         loop {
-            match running.next().await? {
+            let frame = running.next().await?;
+            self.said.push_str(&serde_json::to_string(&frame).unwrap());
+            match frame {
                 FromWorker::Record { head, body } => {
                     assert_eq!(head.n, self.heads.last().map_or(1, |head| head.n + 1), "no gap, no repeat");
                     running.send(&ToWorker::Acknowledged { n: head.n }).await;
@@ -260,6 +267,7 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
             sandbox_auto_allow: true,
             sandbox_required: 0,
             sandbox_network: false,
+            sandbox: swarm_protocol::launch::SandboxSettings::default(),
             budget: Default::default(),
         },
         needs_grants: false,

@@ -1,8 +1,9 @@
 //! What a command sees and leaves (cases X01 to X23).
 
-use crate::support::Fixture;
+use crate::support::{Fixture, has};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use worker::sandbox::Tier;
 use worker::shell::{CommandExit, CommandRequest, CwdNote};
 
 #[tokio::test]
@@ -207,4 +208,24 @@ async fn x08_a_thousand_commands_leave_no_zombie() {
     });
     assert_eq!(children.collect::<Vec<_>>(), []);
     assert_eq!(std::fs::read_dir(fixture.root().join("output")).unwrap().count(), 0);
+}
+
+/// The figures are for who reads the output; that it ends is what is tested.
+#[tokio::test]
+async fn what_a_command_costs_on_each_tier() {
+    const COMMANDS: u32 = 20;
+    for tier in [Tier::Unconfined, Tier::Landlock, Tier::Namespaces] {
+        if tier != Tier::Unconfined && !has(tier) {
+            continue;
+        }
+        let fixture = Fixture::on(tier, |_| {});
+        let mut times = Vec::new();
+        for _ in 0..COMMANDS {
+            let begin = std::time::Instant::now();
+            assert_eq!(fixture.outcome("true").await.exit, CommandExit::Code(0));
+            times.push(begin.elapsed());
+        }
+        times.sort_unstable();
+        println!("tier {}: a command takes {:?} (median)", u8::from(tier), times[times.len() / 2]);
+    }
 }

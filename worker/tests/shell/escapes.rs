@@ -1,11 +1,11 @@
-//! Ways out of the sandbox, each tried by a real process. Without a sandbox they have no meaning.
+//! Ways out of tier 2, each tried by a real process.
 
-use crate::support::{Fixture, Stranger, sandbox_is_there};
+use crate::support::{Fixture, Stranger, has};
 use nix::libc;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
-use worker::sandbox::{Network, WriteScope};
+use worker::sandbox::{Network, Tier, WriteScope};
 use worker::shell::{CommandExit, ShellConfig};
 
 /// The commands fail, all with a refusal.
@@ -35,10 +35,10 @@ fn syscall(number: libc::c_long, arguments: &str) -> String {
 
 #[tokio::test]
 async fn writes_stay_inside() {
-    if !sandbox_is_there() {
+    if !has(Tier::Landlock) {
         return;
     }
-    let fixture = Fixture::new();
+    let fixture = Fixture::on(Tier::Landlock, |_| {});
     std::fs::write(fixture.root().join("outside/file"), "kept").unwrap();
     std::os::unix::fs::symlink(fixture.root().join("outside"), fixture.tree().join("link")).unwrap();
     allowed(
@@ -76,10 +76,10 @@ async fn writes_stay_inside() {
 
 #[tokio::test]
 async fn a_read_only_shell_writes_its_temp_directory_alone() {
-    if !sandbox_is_there() {
+    if !has(Tier::Landlock) {
         return;
     }
-    let fixture = Fixture::with(|config| config.policy.write_scope = WriteScope::ReadOnly);
+    let fixture = Fixture::on(Tier::Landlock, |config| config.policy.write_scope = WriteScope::ReadOnly);
     std::fs::write(fixture.tree().join("file"), "text").unwrap();
     allowed(&fixture, &["cat file", "echo x >$TMPDIR/x", "cd / && cd -"]).await;
     refused(&fixture, &["echo x >file", "rm file", "mkdir d", "touch /dev/shm/swarm-test"]).await;
@@ -87,10 +87,10 @@ async fn a_read_only_shell_writes_its_temp_directory_alone() {
 
 #[tokio::test]
 async fn credentials_cannot_be_read() {
-    if !sandbox_is_there() {
+    if !has(Tier::Landlock) {
         return;
     }
-    let fixture = Fixture::with(|config| {
+    let fixture = Fixture::on(Tier::Landlock, |config| {
         let home = config.policy.worktree.parent().unwrap().join("home");
         for (name, text) in [
             (".ssh/id_ed25519", "key"),
@@ -124,10 +124,10 @@ async fn credentials_cannot_be_read() {
 
 #[tokio::test]
 async fn sockets_are_refused() {
-    if !sandbox_is_there() {
+    if !has(Tier::Landlock) {
         return;
     }
-    let fixture = Fixture::new();
+    let fixture = Fixture::on(Tier::Landlock, |_| {});
     let name = format!("swarm-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let _listener = UnixListener::bind_addr(&address).unwrap();
@@ -142,7 +142,7 @@ async fn sockets_are_refused() {
     refused(&fixture, &[&connect, "exec 3<>/dev/tcp/127.0.0.1/1"]).await;
     allowed(&fixture, &["perl -MSocket -e 'socketpair(A, B, AF_UNIX, SOCK_STREAM, 0) or die $!'"]).await;
 
-    let fixture = Fixture::with(|config| config.policy.network = Network::On);
+    let fixture = Fixture::on(Tier::Landlock, |config| config.policy.network = Network::On);
     allowed(&fixture, &[&syscall(libc::SYS_socket, "2, 1, 0"), &syscall(libc::SYS_socket, "16, 3, 0")]).await;
     refused(
         &fixture,
@@ -153,10 +153,10 @@ async fn sockets_are_refused() {
 
 #[tokio::test]
 async fn dangerous_calls_are_refused() {
-    if !sandbox_is_there() {
+    if !has(Tier::Landlock) {
         return;
     }
-    let fixture = Fixture::new();
+    let fixture = Fixture::on(Tier::Landlock, |_| {});
     for (number, arguments) in [
         (libc::SYS_io_uring_setup, "1, 0"),
         (libc::SYS_ptrace, "16, 1, 0, 0"),
@@ -195,10 +195,10 @@ async fn dangerous_calls_are_refused() {
 
 #[tokio::test]
 async fn processes_outside_are_out_of_reach() {
-    if !sandbox_is_there() {
+    if !has(Tier::Landlock) {
         return;
     }
-    let fixture = Fixture::new();
+    let fixture = Fixture::on(Tier::Landlock, |_| {});
     let stranger = Stranger::new();
     let pid = stranger.pid();
     refused(&fixture, &[&format!("kill -9 {pid}"), "kill -9 $PPID", &format!("cat /proc/{pid}/environ")])
@@ -209,19 +209,19 @@ async fn processes_outside_are_out_of_reach() {
 
 #[tokio::test]
 async fn a_command_gets_three_descriptors_and_no_core() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::on(Tier::Landlock, |_| {});
     assert_eq!(
         fixture.render("echo /proc/self/fd/*; ulimit -c").await,
         "exit code 0: /proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 /proc/self/fd/3\n0"
     );
-    let fixture = Fixture::with(|config| {
+    let fixture = Fixture::on(Tier::Landlock, |config| {
         config.policy.limits.open_files = Some(64);
         config.policy.limits.address_space_bytes = Some(1 << 30);
     });
     assert_eq!(fixture.render("ulimit -n; ulimit -v").await, "exit code 0: 64\n1048576");
 }
 
-fn git(dir: &std::path::Path, arguments: &[&str]) -> String {
+pub(crate) fn git(dir: &std::path::Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=N", "-c", "user.email=e@x", "-c", "init.defaultBranch=main"])
         .args(arguments)
@@ -234,7 +234,7 @@ fn git(dir: &std::path::Path, arguments: &[&str]) -> String {
 }
 
 /// A linked worktree whose commands may write its own git directory and a quarantine for objects.
-fn linked_worktree(config: &mut ShellConfig) {
+pub(crate) fn linked_worktree(config: &mut ShellConfig) {
     let root = config.policy.worktree.parent().unwrap().to_owned();
     let main = root.join("main");
     std::fs::create_dir(&main).unwrap();
@@ -264,7 +264,7 @@ fn linked_worktree(config: &mut ShellConfig) {
 
 #[tokio::test]
 async fn git_commits_into_its_quarantine_and_nowhere_else() {
-    let fixture = Fixture::with(linked_worktree);
+    let fixture = Fixture::on(Tier::Landlock, linked_worktree);
     let main = fixture.root().join("main");
     let before = git(&main, &["count-objects"]);
     let text = fixture
@@ -275,7 +275,7 @@ async fn git_commits_into_its_quarantine_and_nowhere_else() {
     assert_eq!(git(&main, &["log", "--format=%s", "main"]), "first");
     let quarantine = main.join(".git/worktrees/tree/quarantine");
     assert!(quarantine.read_dir().unwrap().count() >= 3);
-    if !sandbox_is_there() {
+    if !has(Tier::Landlock) {
         return;
     }
     refused(

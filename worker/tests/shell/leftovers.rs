@@ -1,11 +1,11 @@
 //! What commands leave running: it is ended and named, unless it is a job.
 
-use crate::support::{DEADLINE, Fixture, Stranger, until};
+use crate::support::{DEADLINE, Fixture, Stranger, has, until};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
-use worker::sandbox::Network;
+use worker::sandbox::{Network, Tier};
 use worker::shell::processes::find_by_env_marker;
-use worker::shell::{CommandExit, CommandRequest, JobStatus};
+use worker::shell::{CommandExit, CommandOutcome, CommandRequest, JobStatus};
 
 fn names(killed: &[worker::shell::ProcessInfo]) -> Vec<&str> {
     let mut names: Vec<&str> = killed.iter().map(|process| process.command.as_str()).collect();
@@ -128,22 +128,40 @@ async fn a_dropped_call_is_waited_for_until_nothing_of_it_writes() {
     assert_eq!(fixture.render("echo on").await, "exit code 0: on");
 }
 
-#[tokio::test]
-async fn the_tree_is_found_when_its_helper_is_killed() {
-    let fixture = Fixture::with(|config| {
-        // Only from outside can the helper be reached.
-        config.run_id = uuid::Uuid::new_v4().to_string();
-    });
+/// Kills the helper of a command that left something in a session of its own. Answers with what the shell
+/// made of it, once nothing of the run is left.
+async fn helper_killed(tier: Tier) -> CommandOutcome {
+    let run_id = uuid::Uuid::new_v4().to_string();
+    let fixture = Fixture::on(tier, |config| config.run_id.clone_from(&run_id));
+    let of_run = || find_by_env_marker("SWARM_RUN", &run_id);
+    let own = std::process::id().cast_signed();
     let kill_helper = async {
-        until("the helper is there", || fixture.tree().join("parent").exists()).await;
-        let pid: i32 =
-            std::fs::read_to_string(fixture.tree().join("parent")).unwrap().trim().parse().unwrap();
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+        until("the command is there", || fixture.tree().join("there").exists()).await;
+        let helper = of_run().into_iter().find(|stat| stat.parent == own).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(helper.pid), nix::sys::signal::Signal::SIGKILL)
+            .unwrap();
     };
-    let run = fixture.outcome("setsid sleep 1080 & echo $PPID >p; mv p parent; sleep 1081");
+    let run = fixture.outcome("setsid sleep 1080 & touch there; sleep 1081");
     let (outcome, ()) = tokio::join!(run, kill_helper);
     assert!(matches!(outcome.exit, CommandExit::Signal { number: 9, .. }), "{outcome:?}");
-    assert!(!outcome.killed.is_empty(), "{outcome:?}");
+    until("nothing of the run is left", || of_run().is_empty()).await;
+    outcome
+}
+
+#[tokio::test]
+async fn the_tree_is_found_when_its_helper_is_killed() {
+    if has(Tier::Landlock) {
+        let outcome = helper_killed(Tier::Landlock).await;
+        assert!(!outcome.killed.is_empty(), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_kernel_ends_what_is_in_namespaces_when_their_helper_is_killed() {
+    if has(Tier::Namespaces) {
+        // Whoever looks first after the kernel has done it may find nothing to name.
+        assert_eq!(helper_killed(Tier::Namespaces).await.survivors, []);
+    }
 }
 
 #[tokio::test]

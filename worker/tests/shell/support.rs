@@ -1,6 +1,6 @@
 //! A shell over a temporary worktree, and waiting for events.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -8,6 +8,12 @@ use worker::sandbox::{SandboxPolicy, SystemPaths, Tier, probe};
 use worker::shell::{CommandOutcome, CommandRequest, Environment, Shell, ShellConfig};
 
 pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_swarm-worker");
+
+/// The helper, which another user may need at another place.
+pub(crate) fn helper() -> PathBuf {
+    std::env::var_os("SWARM_TEST_HELPER").map_or_else(|| PathBuf::from(HELPER), PathBuf::from)
+}
+
 /// Everything here takes milliseconds; this is for a machine that does not answer.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -22,7 +28,12 @@ impl Fixture {
         Self::with(|_| {})
     }
 
+    /// On the strongest tier of this machine.
     pub(crate) fn with(change: impl FnOnce(&mut ShellConfig)) -> Self {
+        Self::on(strongest_tier(), change)
+    }
+
+    pub(crate) fn on(tier: Tier, change: impl FnOnce(&mut ShellConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         for name in ["tree", "outside"] {
@@ -31,16 +42,14 @@ impl Fixture {
         let home = std::env::var_os("HOME").map_or_else(|| root.clone(), PathBuf::from);
         let mut policy =
             SandboxPolicy::for_worktree(root.join("tree"), root.join("temp"), SystemPaths::with_home(&home));
-        if !sandbox_is_there() {
-            policy.tier = Tier::Unconfined;
-        }
+        policy.tier = tier;
         let mut config = ShellConfig::new(
             policy,
             Environment::filtered(std::env::vars_os()),
             uuid::Uuid::new_v4().to_string(),
             root.join("output"),
         );
-        config.helper = HELPER.into();
+        config.helper = helper();
         config.stop_grace = Duration::from_millis(500);
         change(&mut config);
         Self { shell: Arc::new(Shell::new(config).unwrap()), dir }
@@ -88,6 +97,10 @@ impl Stranger {
         self.0.id().cast_signed()
     }
 
+    pub(crate) fn start_time(&self) -> u64 {
+        worker::shell::processes::stat_of(self.pid()).unwrap().start_time
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         worker::shell::processes::identity_of(self.pid()).is_some()
     }
@@ -101,12 +114,28 @@ impl Drop for Stranger {
 }
 
 /// Fails loudly on a machine without one, unless that was asked for.
+pub(crate) fn strongest_tier() -> Tier {
+    let report = probe(&helper()).unwrap();
+    assert!(
+        report.tier != Tier::Unconfined || std::env::var_os("SWARM_TEST_NO_SANDBOX").is_some(),
+        "no sandbox on this machine (SWARM_TEST_NO_SANDBOX=1 skips): {report:?}"
+    );
+    report.tier
+}
+
+/// Whether commands are confined here at all.
 pub(crate) fn sandbox_is_there() -> bool {
-    let report = probe(Path::new(HELPER)).unwrap();
-    let is_there = report.tier == Tier::Landlock;
+    strongest_tier() != Tier::Unconfined
+}
+
+/// Whether the machine has this tier. Fails loudly where it has not, unless that was asked for.
+pub(crate) fn has(tier: Tier) -> bool {
+    let report = probe(&helper()).unwrap();
+    let is_there = report.tiers.iter().any(|found| found.tier == tier && found.obstacles.is_empty());
     assert!(
         is_there || std::env::var_os("SWARM_TEST_NO_SANDBOX").is_some(),
-        "no sandbox on this machine (SWARM_TEST_NO_SANDBOX=1 skips): {report:?}"
+        "no tier {} on this machine (SWARM_TEST_NO_SANDBOX=1 skips): {report:?}",
+        u8::from(tier)
     );
     is_there
 }

@@ -43,12 +43,14 @@ struct Finding {
     what: &'static str,
     health: Health,
     words: String,
+    /// Lines of their own below it.
+    details: Vec<String>,
     hint: Option<String>,
 }
 
 impl Finding {
     fn new(what: &'static str, health: Health, words: impl Into<String>) -> Self {
-        Self { what, health, words: words.into(), hint: None }
+        Self { what, health, words: words.into(), details: Vec::new(), hint: None }
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -78,8 +80,7 @@ pub(crate) async fn doctor(shell: &mut Shell, args: &DoctorArgs) -> Result<u8> {
                 Health::Doubtful => "doubtful",
                 Health::Bad => "bad",
             };
-            let fields =
-                json!({"what": finding.what, "health": health, "words": finding.words, "hint": finding.hint});
+            let fields = json!({"what": finding.what, "health": health, "words": finding.words, "details": finding.details, "hint": finding.hint});
             shell.json("doctor", None, None, fields)?;
         } else {
             let text = line(shell.glyphs, finding);
@@ -101,6 +102,9 @@ fn line(glyphs: Glyphs, finding: &Finding) -> String {
         finding.what,
         visible(&finding.words)
     );
+    for detail in &finding.details {
+        text.push_str(&format!("           {}\n", visible(detail)));
+    }
     if let Some(hint) = &finding.hint {
         text.push_str(&format!("           {} {}\n", paint(DIM, "hint:"), visible(hint)));
     }
@@ -192,9 +196,22 @@ async fn server(shell: &Shell) -> Finding {
 /// What `swarm-worker probe` prints.
 #[derive(Debug, Deserialize)]
 struct Probe {
-    tier: serde_json::Value,
+    tier: u8,
     #[serde(default)]
     notes: Vec<String>,
+    #[serde(default)]
+    tiers: Vec<ProbedTier>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ProbedTier {
+    tier: u8,
+    #[serde(default)]
+    obstacles: Vec<String>,
+    #[serde(default)]
+    holds: Vec<String>,
+    #[serde(default)]
+    does_not_hold: Vec<String>,
 }
 
 /// The sandbox's tier, if the worker beside this program can say it.
@@ -202,7 +219,7 @@ pub(crate) fn tier(program: &Path) -> Option<u8> {
     let worker = program.with_file_name("swarm-worker");
     let output =
         Command::new(worker).arg("probe").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    tier_of(&serde_json::from_slice::<Probe>(&output.stdout).ok()?)
+    Some(serde_json::from_slice::<Probe>(&output.stdout).ok()?.tier)
 }
 
 fn sandbox(program: &Path) -> Finding {
@@ -222,30 +239,24 @@ fn sandbox(program: &Path) -> Finding {
     }
 }
 
-/// A number, or the word of the tier.
-fn tier_of(probe: &Probe) -> Option<u8> {
-    match &probe.tier {
-        serde_json::Value::Number(number) => number.as_u64().and_then(|tier| u8::try_from(tier).ok()),
-        serde_json::Value::String(word) => word
-            .chars()
-            .find_map(|character| character.to_digit(10))
-            .and_then(|tier| u8::try_from(tier).ok())
-            .or(Some(0)),
-        _ => None,
-    }
-}
-
 fn probed(probe: &Probe) -> Finding {
-    let tier = tier_of(probe);
-    let notes = probe.notes.join("; ");
-    let words =
-        |tier: u8| if notes.is_empty() { tier_words(tier) } else { format!("{}: {notes}", tier_words(tier)) };
-    match tier {
-        Some(1) => Finding::new("sandbox", Health::Good, words(1)),
-        Some(0) => Finding::new("sandbox", Health::Doubtful, words(0))
-            .hint("a kernel with Landlock confines commands"),
-        Some(tier) => Finding::new("sandbox", Health::Doubtful, words(tier)),
-        None => Finding::new("sandbox", Health::Doubtful, notes),
+    let health = if probe.tier == 1 { Health::Good } else { Health::Doubtful };
+    let mut finding = Finding::new("sandbox", health, tier_words(probe.tier));
+    if probe.tiers.is_empty() {
+        finding.details.clone_from(&probe.notes);
+    }
+    for tier in &probe.tiers {
+        let mut add = |what: &str, list: &[String]| {
+            finding.details.extend(list.iter().map(|word| format!("tier {} {what}: {word}", tier.tier)));
+        };
+        add("is not to be had", &tier.obstacles);
+        add("holds", &tier.holds);
+        add("does not hold", &tier.does_not_hold);
+    }
+    match probe.tier {
+        0 => finding.hint("a kernel with Landlock confines commands"),
+        1 => finding,
+        _ => finding.hint("user namespaces, where the machine allows them, confine commands better"),
     }
 }
 
@@ -289,12 +300,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tier_as_number_or_word() {
+    fn each_tier_says_what_it_holds_and_what_not() {
         let probed = |text: &str| probed(&serde_json::from_str(text).unwrap());
-        let found = probed(r#"{"tier":2,"landlock_abi":6,"seccomp":true,"notes":["no pseudo terminals"]}"#);
+        let found = probed(
+            r#"{"tier":2,"landlock_abi":6,"seccomp":true,"notes":["x"],"tiers":[
+                {"tier":1,"obstacles":["no user namespaces"]},
+                {"tier":2,"obstacles":[],"holds":["writes"],"does_not_hold":["chmod"]}]}"#,
+        );
         assert_eq!(found.health, Health::Doubtful);
-        assert_eq!(found.words, "tier 2 (Landlock, seccomp): no pseudo terminals");
-        assert_eq!(probed(r#"{"tier":"unconfined"}"#).words, "tier 0: nothing is confined");
-        assert_eq!(probed(r#"{"tier":"tier1"}"#).health, Health::Good);
+        assert_eq!(found.words, "tier 2 (Landlock, seccomp)");
+        assert_eq!(
+            found.details,
+            [
+                "tier 1 is not to be had: no user namespaces",
+                "tier 2 holds: writes",
+                "tier 2 does not hold: chmod"
+            ]
+        );
+        let found = probed(r#"{"tier":0,"notes":["the kernel has no Landlock"]}"#);
+        assert_eq!((found.words.as_str(), found.health), ("tier 0: nothing is confined", Health::Doubtful));
+        assert_eq!(found.details, ["the kernel has no Landlock"]);
+        assert_eq!(probed(r#"{"tier":1}"#).health, Health::Good);
     }
 }

@@ -1,5 +1,6 @@
 //! `swarm serve`: the server in this process, or the end of the one that runs.
 
+use agent_host::secrets::MaskedWriter;
 use serde_json::{Value, json};
 use swarm_protocol::api::{StopServerBody, WorkerView};
 
@@ -54,7 +55,8 @@ pub(crate) fn serve(shell: &mut Shell, args: &ServeArgs) -> Result<u8> {
 fn log(shell: &Shell, detached: bool) {
     let chosen = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(if detached { "info" } else { "warn" }));
-    let lines = tracing_subscriber::fmt().with_env_filter(chosen).with_writer(std::io::stderr);
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(chosen).with_writer(|| MaskedWriter(std::io::stderr()));
     // A subscriber that is there already (`-vv`) stays.
     let _already =
         if detached { lines.json().try_init() } else { lines.with_ansi(shell.err.has_colour()).try_init() };

@@ -19,6 +19,7 @@ impl Actor {
     pub(super) fn take_keys(&mut self, keys: KeyRing) -> Option<Event> {
         let is_new = |provider: &&String| !self.model.keyed.contains(*provider);
         let providers: Vec<String> = keys.0.keys().filter(is_new).cloned().collect();
+        keys.0.values().for_each(|key| self.shared.masker.know(key));
         self.keys.0.extend(keys.0);
         (!providers.is_empty()).then_some(Event::SessionKeys { providers })
     }
