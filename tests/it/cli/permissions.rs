@@ -12,9 +12,13 @@ fn shell() -> Shell {
         "{\n  \"permissions\": {\n    \"deny\": [\n      \"Bash(curl *)\",\n      \"Read(.env)\"\n    ],\n    \"allow\": [\"Bash(make *)\"]\n  }\n}\n",
     );
     let user = shell.home.user_home().join(".claude");
-    std::fs::create_dir_all(&user).unwrap();
+    std::fs::create_dir_all(&user).expect("the home is ours");
     let rules = json!({"permissions": {"allow": ["Bash(git *)", "Bash(curl *)", "Bash(sudo *)"], "ask": ["Bash(git push *)"]}});
-    std::fs::write(user.join("settings.json"), serde_json::to_string_pretty(&rules).unwrap()).unwrap();
+    std::fs::write(
+        user.join("settings.json"),
+        serde_json::to_string_pretty(&rules).expect("the home is ours"),
+    )
+    .expect("the home is ours");
     shell
 }
 
