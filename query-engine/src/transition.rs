@@ -191,6 +191,7 @@ pub fn asks_to_end(state: &LoopState, answered: &Answered) -> bool {
         | StopReason::ToolUse
         | StopReason::StopSequence
         | StopReason::Unknown { .. }
+        | StopReason::Repetition
         | StopReason::Truncated => answered.has_text || state.step.nudged,
         StopReason::PauseTurn => state.step.pauses >= PAUSES,
         StopReason::MaxTokens | StopReason::Refusal { .. } | StopReason::ContextWindowExceeded => false,
@@ -292,6 +293,7 @@ fn after_answer(state: &LoopState, answered: &Answered, policy: &Policy) -> Tran
         | StopReason::ToolUse
         | StopReason::StopSequence
         | StopReason::Truncated
+        | StopReason::Repetition
         | StopReason::Unknown { word: _ } => {
             if answered.calls > 0 {
                 remind_of_repetition(state, &mut step);

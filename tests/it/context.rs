@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Tokens of a window that holds the prefix of a worker and about four of the files.
-const WINDOW: u64 = 32_000;
+const WINDOW: u64 = 33_600;
 /// What the last message of a summary request says.
 const ASKS_FOR_A_SUMMARY: &str = "Write a summary of the conversation";
 const SUMMARY_TITLE: &str = "[Summary of prior conversation]";
@@ -90,7 +90,7 @@ fn assert_all_fitted(told: &Told) {
 async fn k01_a_first_message_that_fills_the_window_is_summarised_thrice_in_vain_and_its_parts_are_named() {
     // The memory file alone is over the line; the first message stays whatever is summarised.
     let memory = "Always think of everything that is written here.\n".repeat(640);
-    let rig = rig(14_000, &[("CLAUDE.md", &memory)]).await;
+    let rig = rig(15_600, &[("CLAUDE.md", &memory)]).await;
     rig.model.allow_breaks(None);
     rig.model.rule(when().agent(&prompt("w")).last_user_contains(ASKS_FOR_A_SUMMARY), "Nothing yet.");
     let told =

@@ -239,7 +239,10 @@ async fn case_18_a_write_into_the_main_checkout_is_refused_and_a_change_that_hap
     let task = rig.submit_with(json!({"unattended": true})).await;
     rig.model.gate("tried").reached().await;
     let tried = all_results(&rig, "stray").await;
-    assert!(tried.iter().all(|(_, is_error)| *is_error), "{tried:#?}");
+    // The checkout of a test lies below /tmp, of which commands in namespaces have one of their own: there the second
+    // may write, and it reaches nobody.
+    let refused = [&tried[0], &tried[2], &tried[3]];
+    assert!(refused.iter().all(|(_, is_error)| *is_error), "{tried:#?}");
     assert_eq!(rig.repo.status(), "");
     assert_eq!(rig.repo.git(&["rev-list", "--count", "HEAD"]), "1");
     assert_eq!(rig.repo.git(&["config", "user.name"]), "A. Person");

@@ -171,7 +171,7 @@ fn wrong_values_of_each_kind() {
         "permission_timeout = 10",
         "permission_timeout = \"2d\"",
         "permission_mode = \"yolo\"",
-        "permission_mode = \"auto\"",
+        "permission_mode = \"dontAsk\"",
         "model = \"claude\"",
         "model = \"anthropic/\"",
         "worktree.branch_prefix = \"a..b\"",
@@ -289,7 +289,7 @@ fn variables_and_flags_that_are_wrong() {
     let flags = [Flag { flag: "--permission-mode".into(), key: "permission_mode".into(), value: "x".into() }];
     let error = Config::new(&ConfigInputs { flags: &flags, ..ConfigInputs::default() }).unwrap_err();
     expect![[r#"
-        error[bad_config]: permission_mode must be "default", "acceptEdits", "plan" or "bypassPermissions"
+        error[bad_config]: permission_mode must be "default", "acceptEdits", "plan", "auto" or "bypassPermissions"
           cause: --permission-mode
           hint:  --permission-mode acceptEdits"#]]
     .assert_eq(&render(&error));

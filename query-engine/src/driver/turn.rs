@@ -218,6 +218,7 @@ impl Engine {
                                 | StopReason::PauseTurn
                                 | StopReason::Refusal { .. }
                                 | StopReason::ContextWindowExceeded
+                                | StopReason::Repetition
                                 | StopReason::Unknown { .. } => Ended::Whole,
                             });
                         }
@@ -377,6 +378,7 @@ impl Engine {
             | StopReason::Refusal { .. }
             | StopReason::ContextWindowExceeded
             | StopReason::Truncated
+            | StopReason::Repetition
             | StopReason::Unknown { .. } => turn.response.whole_blocks(),
         };
         let answered = Answered {
@@ -414,7 +416,7 @@ impl Engine {
     async fn commit_repeating(&mut self, turn: Turn) -> Result<StepOutcome, StorageError> {
         let stop = turn.executor.wants_stop();
         let blocks = turn.response.kept_blocks();
-        self.commit(turn, blocks, StopReason::Truncated, true, None).await?;
+        self.commit(turn, blocks, StopReason::Repetition, true, None).await?;
         Ok(if stop { StepOutcome::DeniedAndStopped } else { StepOutcome::RepeatedWords })
     }
 

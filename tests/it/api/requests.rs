@@ -35,7 +35,7 @@ async fn what_is_no_task_is_refused_and_leaves_nothing() {
         (task(json!({"model": "nobody/knows"})), bad, "no_model", "nobody"),
         (task(json!({"model": "openai/test-model"})), bad, "no_key", "OPENAI_API_KEY"),
         (task(json!({"callback_url": "file:///etc/passwd"})), bad, "bad_callback_url", "callback_url"),
-        (task(json!({"permission_mode": "auto"})), bad, "bad_request", "auto"),
+        (task(json!({"permission_mode": "dontAsk"})), bad, "bad_request", "dontAsk"),
         (task(json!({"promt": "do it"})), bad, "bad_request", "promt"),
         (task(json!({"prompt": 7})), bad, "bad_request", "prompt"),
         (

@@ -137,7 +137,10 @@ async fn a_session_s_permission_mode_reaches_workers_at_work() {
     let mode = json!({"mode": "acceptEdits"});
     let path = format!("/sessions/{}/permission-mode", task.session);
     assert_eq!(rig.api().try_post(&path, &mode).await.0, StatusCode::NO_CONTENT);
-    assert_eq!(rig.api().try_post(&path, &json!({"mode": "auto"})).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        rig.api().try_post(&path, &json!({"mode": "dontAsk"})).await.0,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
     // The worker has heard of it before its model goes on.
     eventually(SOON, "the worker's record of the command", async || {
         let settled = rig.events(&task, "worker.command_settled").await;

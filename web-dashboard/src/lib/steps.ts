@@ -229,14 +229,23 @@ export function toSteps(records: TranscriptRecord[]): Step[] {
         steps.push({ type: "todo", ...base, items: body.items });
         break;
       case "plan_mode": {
-        const text = body.is_on ? "it plans: nothing is changed" : `the plan was accepted: ${body.path ?? ""}`;
+        const text = body.is_on
+          ? "it plans: nothing is changed"
+          : `the plan was accepted: ${body.path ?? ""}`;
         steps.push({ type: "note", ...base, text, tone: "plain" });
         break;
       }
       case "task_item": {
         const { id, status, subject, blocked_by } = body.item;
-        const waits = blocked_by?.length ? ` (after ${blocked_by.map((other) => `#${other}`).join(", ")})` : "";
-        steps.push({ type: "note", ...base, text: `task #${id} [${status}] ${subject}${waits}`, tone: "plain" });
+        const waits = blocked_by?.length
+          ? ` (after ${blocked_by.map((other) => `#${other}`).join(", ")})`
+          : "";
+        steps.push({
+          type: "note",
+          ...base,
+          text: `task #${id} [${status}] ${subject}${waits}`,
+          tone: "plain",
+        });
         break;
       }
       case "tombstone":

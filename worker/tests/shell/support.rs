@@ -97,10 +97,6 @@ impl Stranger {
         self.0.id().cast_signed()
     }
 
-    pub(crate) fn start_time(&self) -> u64 {
-        worker::shell::processes::stat_of(self.pid()).unwrap().start_time
-    }
-
     pub(crate) fn is_alive(&self) -> bool {
         worker::shell::processes::identity_of(self.pid()).is_some()
     }

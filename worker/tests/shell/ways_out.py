@@ -259,7 +259,10 @@ def _(): must(b"=" in get(f"/proc/{world['worker']}/environ"))
 def _(): must(b"=" in get(f"/proc/{world['stranger']}/environ"))
 
 @way("keys in one's own environment")
-def _(): must(any("KEY" in name or "TOKEN" in name or name == "SSH_AUTH_SOCK" for name in os.environ))
+def _():
+    # `GIT_CONFIG_KEY_0` names a setting of git.
+    names = [name for name in os.environ if not name.startswith("GIT_CONFIG_KEY_")]
+    must(any("KEY" in name or "TOKEN" in name or name == "SSH_AUTH_SOCK" for name in names))
 
 # ---- the mount table ----
 
@@ -497,7 +500,7 @@ def _():
         if os.fork() == 0:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
-            os.execve("/bin/sleep", ["sleep", "1055"], {})
+            os.execve("/bin/sleep", ["sleep", str(world["nap"])], {})
         os._exit(0)
     must(False)
 

@@ -160,6 +160,8 @@ async fn tried_on(tier: Tier) -> Vec<String> {
     let stranger = Stranger::new();
     let git_dir = root.join("main/.git/worktrees/tree");
     let text = |name: &str| root.join(name).to_str().unwrap().to_owned();
+    // Of this process alone: others may run the same beside it.
+    let nap = 100_000 + std::process::id();
     let world = serde_json::json!({
         "tier": u8::from(tier),
         "outside": text("outside"),
@@ -171,6 +173,7 @@ async fn tried_on(tier: Tier) -> Vec<String> {
         "sockets": SOCKETS.map(text),
         "stranger": stranger.pid(),
         "worker": std::process::id(),
+        "nap": nap,
         "abstract": name,
         "tcp": server.local_addr().unwrap().port(),
         "udp": datagrams.local_addr().unwrap().port(),
@@ -211,8 +214,8 @@ async fn tried_on(tier: Tier) -> Vec<String> {
     assert_eq!(outcome.survivors, []);
     until("nothing of the run is left", || find_by_env_marker("SWARM_RUN", &run_id).is_empty()).await;
     let kept = worker::shell::processes::live_processes();
-    let stays = |pid: i32| worker::shell::processes::command_of(pid) == "sleep 1055";
-    assert!(!kept.iter().any(|stat| stays(stat.pid) && stat.start_time > stranger.start_time()));
+    let stays = |pid: i32| worker::shell::processes::command_of(pid) == format!("sleep {nap}");
+    assert!(!kept.iter().any(|stat| stays(stat.pid)));
     let _absent: std::io::Result<()> = std::fs::remove_file(Path::new("/dev/shm").join(&name));
 
     let mut out: Vec<String> = tried

