@@ -121,8 +121,10 @@ impl SwarmHome {
     /// The process of the server, if one runs.
     pub fn server_process(&self) -> Option<Process> {
         let file = self.server_file()?;
-        let pid = [&file["process"]["pid"], &file["pid"]].into_iter().find_map(Value::as_i64)?;
-        Process::read(i32::try_from(pid).ok()?).filter(Process::is_alive)
+        let pid = file["process"]["pid"].as_i64()?;
+        // Of a killed server the file stays, and its id may be another's by now.
+        let is_it = |process: &Process| file["process"]["start_time"].as_u64() == Some(process.start_time);
+        Process::read(i32::try_from(pid).ok()?).filter(is_it).filter(Process::is_alive)
     }
 
     /// A client of the running server; waits until there is one.
