@@ -40,6 +40,7 @@ async fn a_question_reaches_a_person_and_the_words_of_the_answer_reach_the_agent
     let request = rig.permission_request(&task).await;
     assert_eq!(request["request"]["tool"], "AskUserQuestion", "no rule answers it: {request:#}");
     assert_eq!(request["request"]["input"]["questions"][0]["options"][1]["label"], "Postgres");
+    assert_eq!(request["request"]["summary"], "Which database?");
     rig.answer(&request, &json!({"decision": "allow", "reason": "Postgres, but keep SQLite for tests"}))
         .await;
     rig.done(&task).await;

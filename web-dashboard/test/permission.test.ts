@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { decidedText } from "../src/ui/permission-card";
+import { choices, decidedText } from "../src/ui/permission-card";
 import { permission } from "./sample";
 
 describe("who decided", () => {
@@ -24,5 +24,24 @@ describe("who decided", () => {
     expect(decidedText(permission({ decision: { ...decision, by: "person" } }), true)).toBe(
       "allowed once, you",
     );
+  });
+});
+
+describe("answers an agent offers", () => {
+  const ask = (questions: unknown) => choices("AskUserQuestion", { questions });
+
+  it("are the options of its one question", () => {
+    expect(ask([{ question: "Which?", options: [{ label: "one" }, "two", { label: "" }, null, 3] }])).toEqual(
+      ["one", "two"],
+    );
+  });
+
+  it("are none where words have to say which is meant", () => {
+    const one = { question: "Which?", options: ["a", "b"] };
+    for (const questions of [[], [one, one], [{ question: "What?" }], null, "x"]) {
+      expect(ask(questions)).toEqual([]);
+    }
+    expect(choices("Bash", { questions: [one] })).toEqual([]);
+    expect(choices("AskUserQuestion", null)).toEqual([]);
   });
 });

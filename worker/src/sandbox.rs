@@ -33,7 +33,7 @@ pub use policy::{Limits, Network, PROXY_PORT, SandboxPolicy, Tier, WriteScope};
 pub use probe::{SandboxReport, TierReport, main as probe_main, probe};
 pub use supervise::{StopOrder, Supervision, SupervisionEnd, supervise};
 pub use system_paths::SystemPaths;
-pub use tool_chains::tool_chains;
+pub use tool_chains::{named_tool_chains, tool_chains};
 
 pub(crate) use guard::memory_figure;
 pub(crate) use handing::receive as receive_descriptor;

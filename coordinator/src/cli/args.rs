@@ -304,6 +304,9 @@ pub(crate) struct ApproveArgs {
     /// From now on: the rule is written to the settings
     #[arg(long)]
     pub(crate) always: bool,
+    /// Words to the model, such as the answer to its question
+    #[arg(long, short = 'm', value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
 }
 
 /// `deny`.

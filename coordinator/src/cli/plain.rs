@@ -33,7 +33,15 @@ pub(crate) fn lines(news: &News, state: &StateView) -> Vec<String> {
             let id = &request.id;
             vec![
                 format!("{who} asks {id}: {} {}", visible(&request.tool), visible(&request.summary)),
-                format!("{who} waits {} for: swarm approve {id} | swarm deny {id}", wait(request.timeout_ms)),
+                match request.tool.as_str() {
+                    "AskUserQuestion" => {
+                        format!("{who} waits {} for: swarm approve {id} -m ANSWER", wait(request.timeout_ms))
+                    }
+                    _ => format!(
+                        "{who} waits {} for: swarm approve {id} | swarm deny {id}",
+                        wait(request.timeout_ms)
+                    ),
+                },
             ]
         }
         News::Decided(id, decision, wrote) => {

@@ -86,7 +86,7 @@ pub fn head_of(text: &str) -> String {
 
 /// The one thing that matters of a tool's input, for people: the command, the path, the pattern.
 pub fn input_summary(input: &Value) -> String {
-    const KEYS: [&str; 9] = [
+    const KEYS: [&str; 14] = [
         "command",
         "file_path",
         "notebook_path",
@@ -96,8 +96,15 @@ pub fn input_summary(input: &Value) -> String {
         "to",
         "task_id",
         "bash_id",
+        "url",
+        "query",
+        "subject",
+        "plan",
+        "prompt",
     ];
-    KEYS.iter().find_map(|key| input.get(key).and_then(Value::as_str)).map(head_of).unwrap_or_default()
+    let question = || input.pointer("/questions/0/question").and_then(Value::as_str);
+    let found = KEYS.iter().find_map(|key| input.get(key).and_then(Value::as_str)).or_else(question);
+    found.map(head_of).unwrap_or_default()
 }
 
 impl Record {

@@ -67,11 +67,13 @@ async fn who_reconnects_gets_everything_once_while_events_flow() {
 #[tokio::test(flavor = "multi_thread")]
 async fn live_news_have_no_id_and_say_what_they_follow() {
     let rig = Rig::new().await;
-    let words = Reply::new().text("Half of it").gate("half").text(" and the rest.");
+    // Live news are for who listens: the first words wait for that.
+    let words = Reply::new().gate("begin").text("Half of it").gate("half").text(" and the rest.");
     rig.model.agent(COORDINATE, [words]);
     let task = rig.submit().await;
     let path = format!("/sessions/{}/events", task.session);
     let mut events = rig.api().events(&path, None).await;
+    rig.model.gate("begin").open();
     let live = events.wait_for("words while they stream", |event| {
         (event.data["kind"] == "live" && event.data.to_string().contains("Half of it")).then(|| event.clone())
     });

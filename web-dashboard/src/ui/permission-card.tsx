@@ -58,6 +58,18 @@ export function inputText(view: PermissionView): string {
   return summary;
 }
 
+/** The answers that an agent offers to its one question; with several, words say which is meant. */
+export function choices(tool: string, input: unknown): string[] {
+  if (tool !== "AskUserQuestion" || typeof input !== "object" || input === null) return [];
+  const { questions } = input as { questions?: unknown };
+  if (!Array.isArray(questions) || questions.length !== 1) return [];
+  const { options } = questions[0] as { options?: unknown };
+  if (!Array.isArray(options)) return [];
+  return options
+    .map((option) => (typeof option === "string" ? option : (option as { label?: unknown } | null)?.label))
+    .filter((label): label is string => typeof label === "string" && label !== "");
+}
+
 const TIERS: Record<number, string> = {
   2: "sandbox tier 2",
   1: "sandbox tier 1",
@@ -261,6 +273,24 @@ export function PermissionCard({
 
       {open ? (
         <>
+          {layer === "none" && choices(request.tool, request.input).length > 0 ? (
+            <div className="permission-actions" data-testid="permission-choices">
+              {choices(request.tool, request.input).map((choice) => (
+                <button
+                  key={choice}
+                  type="button"
+                  className="button"
+                  disabled={sending || allowOff !== null}
+                  title={allowOff ?? `answers: ${choice}`}
+                  onClick={() =>
+                    mayAct(request.id, null) && answer({ decision: "allow", scope: "once", reason: choice })
+                  }
+                >
+                  <Visible text={choice} />
+                </button>
+              ))}
+            </div>
+          ) : null}
           {layer === "none" ? (
             <div className="permission-actions">
               <button

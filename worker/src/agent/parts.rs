@@ -37,7 +37,7 @@ use crate::{
     record::Recorder,
     sandbox::{
         Limits, Network, SandboxPolicy, SandboxReport, SystemPaths, Tier, WriteScope, memory_figure,
-        tool_chains,
+        named_tool_chains, tool_chains,
     },
     shell::{
         Environment, Shell, ShellConfig,
@@ -335,6 +335,8 @@ async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxRep
     let path =
         launch.environment.get("PATH").map(std::ffi::OsString::from).or_else(|| std::env::var_os("PATH"));
     system.readable.extend(path.iter().flat_map(|path| tool_chains(path, &launch.home)));
+    let variable = |name: &str| launch.environment.get(name).map(String::as_str);
+    system.readable.extend(named_tool_chains(variable, &launch.home));
     system.unreadable.extend(private_places(launch));
     let mut policy =
         SandboxPolicy::for_worktree(launch.spec.worktree.clone(), launch.temp_dir.clone(), system);

@@ -66,6 +66,31 @@ pub fn tool_chains(path: &OsStr, home: &Path) -> Vec<PathBuf> {
     found.into_iter().collect()
 }
 
+/// Variables that say where a tool chain is, and what below it programs need. Credentials are none of it.
+const NAMED_PLACES: [(&str, &[&str]); 2] =
+    [("RUSTUP_HOME", &[""]), ("CARGO_HOME", &["bin", "registry", "git"])];
+
+/// The directories that variables such as `RUSTUP_HOME` name, where they name a tool chain and nothing more: never the
+/// home directory or something above it, nor a first-level directory.
+pub fn named_tool_chains<'a>(variable: impl Fn(&str) -> Option<&'a str>, home: &Path) -> Vec<PathBuf> {
+    let homes: Vec<PathBuf> = std::iter::once(home.to_owned()).chain(home.canonicalize().ok()).collect();
+    let is_fit = |place: &Path| {
+        let plain = place.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        let real = place.canonicalize().unwrap_or_else(|_| place.to_owned());
+        place.is_absolute()
+            && plain
+            && [place, &real]
+                .iter()
+                .all(|name| name.components().count() > 2 && !homes.iter().any(|home| home.starts_with(name)))
+    };
+    let mut found = Vec::new();
+    for (name, below) in NAMED_PLACES {
+        let Some(place) = variable(name).map(PathBuf::from).filter(|place| is_fit(place)) else { continue };
+        found.extend(below.iter().map(|part| if part.is_empty() { place.clone() } else { place.join(part) }));
+    }
+    found
+}
+
 fn is_known_root(directory: &Path, homes: &[PathBuf]) -> bool {
     homes.iter().any(|home| TOOL_CHAIN_ROOTS.iter().any(|name| directory == home.join(name)))
 }
@@ -118,6 +143,23 @@ mod tests {
         check("/home/me/.pyenv/shims", &["/home/me/.pyenv", "/home/me/.pyenv/shims"]);
         check("/home/me/x/.pyenv/shims", &["/home/me/x/.pyenv/shims"]);
         check("/home/me:/home:/:.:bin:/home/me/../you/bin", &[]);
+    }
+
+    #[test]
+    fn variables_name_tool_chains_and_nothing_wider() {
+        let named = |rustup: &'static str, cargo: Option<&'static str>| {
+            let variable = |name: &str| if name == "RUSTUP_HOME" { Some(rustup) } else { cargo };
+            let found = named_tool_chains(variable, Path::new("/home/me"));
+            found.into_iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(named("/srv/rust/up", None), ["/srv/rust/up"]);
+        assert_eq!(
+            named("/opt", Some("/srv/rust/cargo")),
+            ["/srv/rust/cargo/bin", "/srv/rust/cargo/registry", "/srv/rust/cargo/git"]
+        );
+        for wide in ["/home/me", "/home", "/", "", "relative/up", "/srv/../home/me", "/srv"] {
+            assert!(named(wide, None).is_empty(), "{wide}");
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ async fn a_fork_bomb_stays_small() {
         let outcome = outcome(
             tier,
             limits,
-            "python3 -c '\nimport os, time\nn = 0\ntry:\n    while n < 3000:\n        if os.fork() == 0: time.sleep(1000)\n        \
+            "/usr/bin/python3 -c '\nimport os, time\nn = 0\ntry:\n    while n < 3000:\n        if os.fork() == 0: time.sleep(1000)\n        \
              n += 1\nexcept OSError as error: print(error)\nprint(\"forked\", n < 200)\n'",
         )
         .await;
@@ -47,7 +47,7 @@ async fn a_memory_bomb_is_ended() {
     for tier in tiers() {
         let limits = Limits { memory_bytes: Some(200 * MIB), ..Limits::default() };
         // Several together, so that no limit of one process helps.
-        let command = "for n in 1 2 3 4; do python3 -c '\nimport time\nkept = []\nfor _ in range(150):\n    \
+        let command = "for n in 1 2 3 4; do /usr/bin/python3 -c '\nimport time\nkept = []\nfor _ in range(150):\n    \
                        kept.append(b\"x\" * (1 << 20))\n    time.sleep(0.01)\ntime.sleep(5)\nprint(\"kept\", \"it all\")' & done; wait";
         let outcome = outcome(tier, limits, command).await;
         assert!(is_bounded(&outcome, &[]), "{tier:?} {outcome:?}");
@@ -73,7 +73,7 @@ async fn files_and_the_temp_directory_have_an_end() {
 async fn descriptors_and_seconds_have_an_end() {
     for tier in tiers() {
         let limits = Limits { open_files: Some(64), ..Limits::default() };
-        let command = "python3 -c '\nimport os\nn = 0\ntry:\n    while n < 5000: os.open(\"/dev/null\", 0); n += 1\n\
+        let command = "/usr/bin/python3 -c '\nimport os\nn = 0\ntry:\n    while n < 5000: os.open(\"/dev/null\", 0); n += 1\n\
                        except OSError as error: print(error, n < 64)'";
         let many = outcome(tier, limits, command).await;
         assert!(many.output.text.contains("Too many open files: '/dev/null' True"), "{tier:?} {many:?}");

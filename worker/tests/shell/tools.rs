@@ -3,7 +3,7 @@
 
 use crate::escapes::linked_worktree;
 use crate::support::{Fixture, strongest_tier};
-use worker::sandbox::{SystemPaths, tool_chains};
+use worker::sandbox::{SystemPaths, named_tool_chains, tool_chains};
 use worker::shell::{CommandExit, CommandRequest};
 
 /// A worktree of a repository, with the tool chains on the `PATH` readable, as the agent sets it up.
@@ -14,6 +14,8 @@ fn worktree() -> Fixture {
         config.policy.system = SystemPaths::with_home(&home);
         let path = std::env::var_os("PATH").unwrap();
         config.policy.system.readable.extend(tool_chains(&path, &home));
+        let named = |name: &str| std::env::var(name).ok().map(|place| &*place.leak());
+        config.policy.system.readable.extend(named_tool_chains(named, &home));
         config.policy.home = Some(home);
         let git_dir = config.git_dir.clone().unwrap();
         config.policy.protected =

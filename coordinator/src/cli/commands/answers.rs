@@ -26,8 +26,8 @@ pub(crate) async fn approve(shell: &mut Shell, args: &ApproveArgs) -> Result<u8>
         (true, false) => Scope::Session,
         (false, false) => Scope::Once,
     };
-    let body =
-        AnswerPermission { decision: Decision::Allow, scope, reason: None, stop: false, args_hash: None };
+    let reason = args.reason.clone();
+    let body = AnswerPermission { decision: Decision::Allow, scope, reason, stop: false, args_hash: None };
     answer_those(shell, &args.which, body).await
 }
 
