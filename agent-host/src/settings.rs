@@ -14,6 +14,7 @@ mod keys;
 mod remember;
 mod toml_file;
 mod tools;
+mod value;
 
 pub use claude::{
     ClaudeLevel, ClaudePlaces, ClaudeSettings, ClaudeSettingsError, ClaudeSettingsFile, IgnoredSetting,

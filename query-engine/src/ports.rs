@@ -4,6 +4,7 @@ mod around;
 mod grants;
 mod model;
 mod tools;
+mod wrapped;
 
 pub use self::{
     around::{
@@ -16,4 +17,5 @@ pub use self::{
         ModelRequest, ModelStream, Offer, Prefix, StreamEvent, ToolSpec,
     },
     tools::{Gate, GateAnswer, Repeats, Spent, Subject, Tool, ToolContext, ToolOutput},
+    wrapped::{Around, Wrapped},
 };

@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod run {
+    mod hidden;
     mod model;
     mod promises;
     mod rig;

@@ -3,9 +3,9 @@
 use swarm_protocol::launch::{LanguageServer, SearchService, ToolSettings, WebSettings};
 
 use super::{
-    config::{Value, texts},
     keys::Kind,
     toml_file::Raw,
+    value::{Value, texts},
 };
 use crate::AllowedAddress;
 

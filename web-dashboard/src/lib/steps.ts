@@ -55,6 +55,9 @@ const KEYS = [
   "bash_id",
   "url",
   "query",
+  "subject",
+  "plan",
+  "prompt",
 ];
 
 export function inputSummary(input: unknown): string {
@@ -63,7 +66,9 @@ export function inputSummary(input: unknown): string {
     const value = (input as Record<string, unknown>)[key];
     if (typeof value === "string" && value !== "") return value;
   }
-  return "";
+  const { questions } = input as { questions?: { question?: unknown }[] };
+  const first = Array.isArray(questions) ? questions[0]?.question : undefined;
+  return typeof first === "string" ? first : "";
 }
 
 function resultText(blocks: ResultBlock[]): { text: string; images: number } {

@@ -1,11 +1,12 @@
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use agent_host::transcript::TranscriptFile;
-use query_engine::ports::{NoObserver, Transcript};
+use query_engine::ports::{Durability, NoObserver, Transcript};
 use serde_json::json;
 use swarm_protocol::{
     Timestamp,
     permission::{Decision, Racer, RuleOrigin, Scope},
+    record::RecordBody,
 };
 use tokio_util::sync::CancellationToken;
 

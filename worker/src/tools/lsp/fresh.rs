@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lsp_types::{Diagnostic, DiagnosticSeverity};
-use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
+use query_engine::ports::{Around, Tool, ToolContext, ToolOutput, Wrapped};
 use serde_json::Value;
 use swarm_protocol::{ResultBlock, record::ToolEffect};
 use tokio::time::Instant;
@@ -24,15 +24,14 @@ const MAX_TOLD: usize = 5;
 
 /// A tool that changes files, and the servers that look at them.
 pub struct WithDiagnostics {
-    tool: Arc<dyn Tool>,
     files: Arc<Files>,
     languages: Arc<Languages>,
 }
 
 impl WithDiagnostics {
     /// Around this tool.
-    pub fn new(tool: Arc<dyn Tool>, files: Arc<Files>, languages: Arc<Languages>) -> Self {
-        Self { tool, files, languages }
+    pub fn new(tool: Arc<dyn Tool>, files: Arc<Files>, languages: Arc<Languages>) -> Wrapped<Self> {
+        Wrapped::new(tool, Self { files, languages })
     }
 
     async fn new_problems(&self, path: &Path) -> Option<String> {
@@ -84,54 +83,10 @@ fn new_ones<'a>(before: &[Diagnostic], after: &'a [Diagnostic]) -> Vec<&'a Diagn
 }
 
 #[async_trait]
-impl Tool for WithDiagnostics {
-    fn name(&self) -> &str {
-        self.tool.name()
-    }
-
-    fn description(&self) -> String {
-        self.tool.description()
-    }
-
-    fn input_schema(&self) -> Value {
-        self.tool.input_schema()
-    }
-
-    fn is_read_only(&self, input: &Value) -> bool {
-        self.tool.is_read_only(input)
-    }
-
-    fn is_concurrency_safe(&self, input: &Value) -> bool {
-        self.tool.is_concurrency_safe(input)
-    }
-
-    fn subjects(&self, input: &Value) -> Vec<Subject> {
-        self.tool.subjects(input)
-    }
-
-    fn is_own_state(&self) -> bool {
-        self.tool.is_own_state()
-    }
-
-    fn should_defer(&self) -> bool {
-        self.tool.should_defer()
-    }
-
-    fn search_hint(&self) -> &str {
-        self.tool.search_hint()
-    }
-
-    fn classifier_text(&self, input: &Value) -> String {
-        self.tool.classifier_text(input)
-    }
-
-    fn max_result_size_chars(&self) -> Option<usize> {
-        self.tool.max_result_size_chars()
-    }
-
-    async fn call(&self, input: Value, context: ToolContext) -> ToolOutput {
+impl Around for WithDiagnostics {
+    async fn call(&self, tool: &dyn Tool, input: Value, context: ToolContext) -> ToolOutput {
         let cancel = context.cancel.clone();
-        let mut output = self.tool.call(input, context).await;
+        let mut output = tool.call(input, context).await;
         let ToolEffect::Edited { path, .. } = &output.effect else { return output };
         let path = Path::new(path).to_owned();
         // The edit is done; only the server's word on it is given up.
