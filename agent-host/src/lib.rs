@@ -30,7 +30,7 @@ pub use memory::{
     DEFAULT_MEMORY_BUDGET_BYTES, MAX_MEMORY_FILE_BYTES, Memory, MemoryFile, MemoryKind, MemoryNotice,
     MemoryPlaces, SkippedBecause, memory_reminder,
 };
-pub use paths::DiskPaths;
+pub use paths::{DiskPaths, at_home};
 pub use prefix::{keep_prefix, load_prefix};
 pub use prompt::{
     EXPLORE_PROMPT, EnvironmentInfo, GitState, MAX_GIT_STATUS_CHARS, PLAN_PROMPT, SystemPromptParts,

@@ -13,6 +13,14 @@ const MAX_LINKS: usize = 40;
 /// Most entries of one look: a second on a disk that is not warm.
 const MAX_ENTRIES: usize = 200_000;
 
+/// A path of the settings, which may begin with `~`.
+pub fn at_home(path: &Path, home: &Path) -> PathBuf {
+    match path.strip_prefix("~") {
+        Ok(rest) => home.join(rest),
+        Err(_) => path.to_owned(),
+    }
+}
+
 /// Follows links one by one, so that a link to a file that does not exist yet resolves to that file: what
 /// a write through it would create.
 #[derive(Debug, Clone, Copy, Default)]

@@ -11,7 +11,7 @@ use integration_tests::{
 use serde_json::{Value, json};
 
 use crate::{
-    rig::{PIXEL, Rig, agent, call, prompt, write},
+    rig::{PIXEL, Rig, agent, call, entries, prompt, write},
     streaming::{Told, rig_of},
 };
 
@@ -140,6 +140,19 @@ async fn k05_a_refusal_for_size_is_believed_against_the_estimate() {
     told.assert_completed();
     let text = user_text(&last(&told));
     assert!(text.contains(SUMMARY_TITLE) && text.contains("Two files were read."), "{text:.300}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_that_is_full_in_the_middle_of_an_answer_is_made_smaller_and_the_answer_goes_on() {
+    let rig = rig(200_000, &[]).await;
+    summaries(&rig, ["Three files were read."]);
+    let full = Reply::say("Half an answer, ").stop("model_context_window_exceeded");
+    let told = Told::in_rig(rig, reads(0..3).chain([full, Reply::say("and the rest.")])).await;
+    told.assert_completed();
+    assert_eq!(summary_requests(&told).len(), 1);
+    assert!(user_text(&last(&told)).contains(SUMMARY_TITLE));
+    let entry = &entries(&told.rig.last_request())[0];
+    assert!(entry.part("result").ends_with("and the rest."), "{}", entry.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]

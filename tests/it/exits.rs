@@ -190,3 +190,45 @@ fn transcripts(rig: &Rig, task: &Task) -> PathBuf {
     fs::create_dir_all(&directory).expect("a directory");
     directory
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_a_refusal_ends_the_run_with_its_explanation_and_is_not_asked_again() {
+    let refusal = Reply {
+        stop_details: Some(json!({"type": "refusal", "category": "cyber", "explanation": "not for me"})),
+        ..Reply::say("I would rather not.").stop("refusal")
+    };
+    let told = Told::worker([refusal, Reply::say("Never asked.")]).await;
+    assert_eq!(told.worker["exit_reason"], "refused", "{:#}", told.worker);
+    assert!(told.worker["exit_detail"].to_string().contains("not for me"), "{:#}", told.worker);
+    assert_eq!(told.requests().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_turn_goes_on_and_an_unknown_reason_to_stop_is_an_end() {
+    let told = Told::worker([Reply::say("First, ").stop("pause_turn"), Reply::say("then this.")]).await;
+    told.assert_completed();
+    let requests = told.requests();
+    assert_eq!(requests.len(), 2);
+    let sent = requests[1].json["messages"].as_array().expect("messages");
+    assert_eq!(sent.last().expect("a message")["role"], "assistant", "it is sent back as it came");
+    assert_eq!(entries(&told.rig.last_request())[0].part("result"), "First, then this.");
+
+    let told =
+        Told::worker([Reply::say("Odd.").stop("a_reason_of_next_year"), Reply::say("Never asked.")]).await;
+    told.assert_completed();
+    assert_eq!(told.requests().len(), 1);
+    assert_eq!(entries(&told.rig.last_request())[0].part("result"), "Odd.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_thinking_alone_is_asked_to_go_on_once() {
+    let thinks = || Reply::new().thinking("What was it that I wanted?").stop("end_turn");
+    let told = Told::worker([thinks(), Reply::say("Done.")]).await;
+    told.assert_completed();
+    assert_eq!(told.requests().len(), 2);
+    assert_eq!(entries(&told.rig.last_request())[0].part("result"), "Done.");
+
+    let told = Told::worker([thinks(), thinks(), Reply::say("Never asked.")]).await;
+    assert_eq!(told.requests().len(), 2, "and no more than once: {:#}", told.worker);
+    told.assert_completed();
+}

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use agent_host::{ClaudeSettings, RepositoryWants, Trust};
+use agent_host::{ClaudeSettings, RepositoryWants, Trust, at_home};
 use swarm_protocol::{api::CreateTask, error_chain, event::SessionSpec, launch::AgentLimits, usage::Caps};
 use worktree_manager::{Head, Repository};
 
@@ -97,7 +97,7 @@ pub(super) async fn specify(
         setup: joined(&config.setup),
         check: joined(&config.check),
         branch_prefix: config.worktree_branch_prefix.clone(),
-        worktree_root: config.worktree_root.clone(),
+        worktree_root: config.worktree_root.as_deref().map(|root| at_home(root, &source.user_home)),
         rules: claude.rules.clone(),
         system_prompt: task.system_prompt.clone(),
         tmux: task.tmux,

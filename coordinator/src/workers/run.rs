@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -419,6 +420,8 @@ fn spawn_keeper(
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
+        // What the worker prints may quote what people work on.
+        .mode(0o600)
         .open(&log_path)
         .map_err(|error| format!("cannot write {}: {error}", log_path.display()))?;
     let errors = log.try_clone().map_err(|error| error.to_string())?;

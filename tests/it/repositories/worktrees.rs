@@ -11,7 +11,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::{one_writer, post};
-use crate::rig::{Rig, agent, bash, call, entries, id_of, path_of, prompt, reporter, write};
+use crate::rig::{Rig, agent, bash, call, entries, files_below, id_of, path_of, prompt, reporter, write};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn case_08_the_same_work_again_takes_a_name_of_its_own_and_leaves_the_old_branch() {
@@ -189,4 +189,21 @@ async fn case_21_exactly_the_ignored_files_that_are_named_come_along() {
     assert!(told.contains(".env") && told.contains("secret.txt") && !told.contains("abc123"), "{told}");
     let journal = rig.journal(&task).await;
     assert!(journal.iter().all(|event| !event.to_string().contains("abc123")), "named, never shown");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worktrees_below_the_home_are_named_by_its_sign_and_files_of_a_run_are_nobody_elses() {
+    let rig = Rig::configured("worktree.root = \"~/trees\"\n").await;
+    one_writer(&rig, "alpha", "new.txt");
+    let task = rig.submit().await;
+    rig.done(&task).await;
+    let place = path_of(&rig.worker(&task, "alpha").await);
+    assert!(place.starts_with(rig.home.user_home().join("trees")), "{}", place.display());
+    for file in files_below(&rig.home.path()) {
+        // A person's own file is as they made it; who may connect to a socket is its directory's to say.
+        let metadata = fs::symlink_metadata(&file).expect("it is there");
+        let mode = metadata.permissions().mode();
+        let is_ours = metadata.is_file() && !file.ends_with("config.toml");
+        assert!(!is_ours || mode & 0o077 == 0, "{}: {mode:o}", file.display());
+    }
 }

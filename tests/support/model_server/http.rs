@@ -149,7 +149,8 @@ fn record(
 }
 
 fn violations(shared: &Shared, request: &RecordedRequest) -> Vec<String> {
-    let mut found = invariants::check(request.api, &request.headers, &request.json);
+    let paused = shared.lock().paused.contains(&request.agent_key);
+    let mut found = invariants::check(request.api, &request.headers, &request.json, paused);
     if request.api == Api::CountTokens {
         return found;
     }

@@ -13,12 +13,13 @@ use serde_json::Value;
 
 use super::{normalise::items, record::Api};
 
-/// Everything wrong with this request; empty when nothing is.
-pub(crate) fn check(api: Api, headers: &HeaderMap, body: &Value) -> Vec<String> {
-    let mut found = Found::default();
+/// Everything wrong with this request; empty when nothing is. `paused`: the last answer to this agent stopped with
+/// `pause_turn`, so that it may come back as the last message, to be gone on with.
+pub(crate) fn check(api: Api, headers: &HeaderMap, body: &Value, paused: bool) -> Vec<String> {
+    let mut found = Found { paused, ..Found::default() };
     if !body.is_object() {
         found.say("the body is no JSON object");
-        return found.0;
+        return found.said;
     }
     if body["model"].as_str().is_none_or(str::is_empty) {
         found.say("no model is named");
@@ -28,21 +29,30 @@ pub(crate) fn check(api: Api, headers: &HeaderMap, body: &Value) -> Vec<String> 
         Api::Chat => openai::check_chat(headers, body, &mut found),
         Api::Responses => openai::check_responses(headers, body, &mut found),
     }
-    found.0
+    found.said
 }
 
 #[derive(Debug, Default)]
-struct Found(Vec<String>);
+struct Found {
+    said: Vec<String>,
+    paused: bool,
+}
 
 impl Found {
     fn say(&mut self, what: impl Into<String>) {
-        self.0.push(what.into());
+        self.said.push(what.into());
     }
 
     fn unless(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
-            self.0.push(what());
+            self.said.push(what());
         }
+    }
+
+    /// `role` is that of the last message.
+    fn before_answer(&mut self, role: &str) {
+        let may_follow = role != "assistant" || self.paused;
+        self.unless(may_follow, || "the conversation must end with a user message".to_owned());
     }
 }
 

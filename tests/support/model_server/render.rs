@@ -40,6 +40,11 @@ impl<'a> Rendering<'a> {
         self.usage
     }
 
+    /// The answer may come back as the last message of the next request.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.reply.stop_reason() == "pause_turn"
+    }
+
     /// Ids of the calls in this reply.
     pub(crate) fn tool_ids(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

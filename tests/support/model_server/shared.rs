@@ -1,7 +1,7 @@
 //! What the handlers and the test share.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -21,6 +21,8 @@ pub(super) struct State {
     pub(super) counts: HashMap<(Api, String), usize>,
     /// Thinking that this server signed: signature to text.
     pub(super) signed: HashMap<String, String>,
+    /// Agents whose last answer stopped with `pause_turn`.
+    pub(super) paused: HashSet<String>,
     pub(super) window: Option<u64>,
     /// Replies without figures of their own are charged at random, with this seed.
     pub(super) charges: Option<u64>,
@@ -121,7 +123,12 @@ impl Shared {
         rendering.signed().for_each(|(signature, _)| prefixes.issue(&request.model, signature));
         drop(prefixes);
         let signed = rendering.signed().map(|(key, text)| (key.to_owned(), text.to_owned()));
-        self.lock().signed.extend(signed);
+        let mut state = self.lock();
+        state.signed.extend(signed);
+        match rendering.is_paused() {
+            true => state.paused.insert(request.agent_key.clone()),
+            false => state.paused.remove(&request.agent_key),
+        };
     }
 
     /// Thinking comes back word for word or not at all.

@@ -281,7 +281,14 @@ fn settings(
         fixed("worker.budget_tokens", json!(limits.budget.tokens)),
         fixed("max_tool_concurrency", json!(limits.max_tool_concurrency)),
         fixed("sandbox.tier", json!(u8::from(sandbox.tier))),
-        fixed("sandbox.network", json!(if limits.sandbox_network { "on" } else { "off" })),
+        fixed(
+            "sandbox.network",
+            match (limits.sandbox_network, limits.sandbox.hosts.as_slice()) {
+                (true, _) => json!("on"),
+                (false, []) => json!("off"),
+                (false, hosts) => json!(hosts),
+            },
+        ),
         seconds("background_grace", grace),
         seconds("permission_timeout", timeout),
     ]
@@ -352,11 +359,8 @@ async fn policy(launch: &WorkerLaunch, tree: Option<&Tree>, sandbox: &SandboxRep
         policy.protected.push(launch.spec.worktree.join(".git"));
         policy.writable.push(git_dir);
     }
-    let at_home = |path: &PathBuf| match path.strip_prefix("~") {
-        Ok(rest) => launch.home.join(rest),
-        Err(_) => path.clone(),
-    };
-    policy.writable.extend(launch.limits.sandbox.writable.iter().map(at_home));
+    let writable = launch.limits.sandbox.writable.iter();
+    policy.writable.extend(writable.map(|path| agent_host::at_home(path, &launch.home)));
     policy.home = Some(launch.home.clone());
     policy.readable = vec![launch.git_common_dir.clone(), launch.results_dir.clone()];
     policy.network = if launch.limits.sandbox_network { Network::On } else { Network::Off };
@@ -406,7 +410,7 @@ fn fallback_identity(launch: &WorkerLaunch) -> Option<PathBuf> {
     }
     let path = launch.results_dir.join("gitconfig");
     let text = format!("[user]\n\tname = swarm\n\temail = swarm@localhost\n[include]\n\tpath = {SYSTEM}\n");
-    match std::fs::write(&path, text) {
+    match agent_host::replace_file(&path, 0o600, text.as_bytes()) {
         Ok(()) => Some(path),
         Err(error) => {
             tracing::warn!(%error, "no fallback for git's identity");

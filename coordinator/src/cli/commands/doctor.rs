@@ -154,7 +154,9 @@ fn room(shell: &Shell) -> Finding {
         Err(error) => return Finding::new("room", Health::Bad, error.message).hint(error.causes.join(" ")),
     };
     let floors = Floors::new(&settings.config);
-    let worktrees = settings.config.worktree_root.clone().unwrap_or_else(|| shell.home.worktrees());
+    let root = settings.config.worktree_root.as_deref();
+    let worktrees = root
+        .map_or_else(|| shell.home.worktrees(), |root| agent_host::at_home(root, &shell.around.user_home));
     let found = Room::measure(&[shell.home.root(), &worktrees]);
     let size = |free: Option<u64>| free.map_or_else(|| "unknown".to_owned(), format::size);
     let words = format!(

@@ -8,7 +8,7 @@ use crate::model_server::record::Api;
 fn check_one(api: Api, body: &Value, expected: &str) {
     let mut headers = HeaderMap::new();
     headers.insert("anthropic-version", "2023-06-01".parse().expect("a header"));
-    let found = check(api, &headers, body);
+    let found = check(api, &headers, body, false);
     match expected {
         "" => assert!(found.is_empty(), "{body}\n{found:#?}"),
         expected => {
@@ -205,11 +205,21 @@ fn breakpoints() {
 fn headers() {
     let body = json!({"model": "m", "max_tokens": 5, "temperature": 1, "messages": [hi()]});
     let mut headers = HeaderMap::new();
-    assert!(check(Api::Anthropic, &headers, &body)[0].contains("anthropic-version"));
+    assert!(check(Api::Anthropic, &headers, &body, false)[0].contains("anthropic-version"));
     headers.insert("anthropic-version", "2023-06-01".parse().expect("a header"));
-    assert_eq!(check(Api::Anthropic, &headers, &body), Vec::<String>::new());
+    assert_eq!(check(Api::Anthropic, &headers, &body, false), Vec::<String>::new());
     headers.insert("anthropic-version", "2026-10-21".parse().expect("a header"));
-    assert!(check(Api::Anthropic, &headers, &body)[0].contains("temperature"));
+    assert!(check(Api::Anthropic, &headers, &body, false)[0].contains("temperature"));
+}
+
+#[test]
+fn an_answer_comes_last_only_where_it_was_paused() {
+    let mut headers = HeaderMap::new();
+    headers.insert("anthropic-version", "2023-06-01".parse().expect("a header"));
+    let messages = json!([hi(), {"role": "assistant", "content": "a"}]);
+    let body = json!({"model": "m", "max_tokens": 5, "messages": messages});
+    assert!(check(Api::Anthropic, &headers, &body, false)[0].contains("must end with a user message"));
+    assert_eq!(check(Api::Anthropic, &headers, &body, true), Vec::<String>::new());
 }
 
 fn chat(messages: Value, expected: &str) {
@@ -246,7 +256,7 @@ fn chat_completions_with_faults() {
     chat(json!([hi(), asks, empty]), "an empty tool result");
     let body = json!({"model": "m", "messages": [hi()], "tools": [{"name": "Read"}]});
     let headers = HeaderMap::new();
-    assert!(check(Api::Chat, &headers, &body)[0].contains("without `function`"));
+    assert!(check(Api::Chat, &headers, &body, false)[0].contains("without `function`"));
 }
 
 #[test]
