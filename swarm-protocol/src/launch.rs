@@ -406,4 +406,7 @@ pub struct WorkerLaunch {
     pub home: PathBuf,
     /// Names of ignored files that were copied into the worktree.
     pub included_files: Vec<String>,
+    /// It is the one agent of its session, and begins in the user's checkout (`run --solo`).
+    #[serde(default)]
+    pub solo: bool,
 }

@@ -56,6 +56,7 @@ pub(crate) fn sample_spec() -> SessionSpec {
         untrusted: vec![],
         budget: Default::default(),
         prefix_sha256: String::new(),
+        solo: false,
     }
 }
 

@@ -106,6 +106,7 @@ pub(super) async fn specify(
         untrusted,
         budget: Caps { usd: config.budget_usd, tokens: config.budget_tokens },
         prefix_sha256: String::new(),
+        solo: false,
     };
     spec.prefix_sha256 = agent_host::keep_prefix(&shared.home.prompts(), &engine::new_prefix(&spec))
         .map_err(|source| SubmitError::Home { home: shared.home.root().to_owned(), source })?;

@@ -128,6 +128,7 @@ pub(crate) fn plan(shared: &Shared, model: &SessionModel, worker_id: &WorkerId) 
         system_prompt: model.spec.system_prompt.clone(),
         home: model.spec.home.clone(),
         included_files: Vec::new(),
+        solo: model.spec.solo,
     };
     Some(RunPlan {
         spec: worker.spec.clone(),

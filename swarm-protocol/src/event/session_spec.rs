@@ -70,4 +70,7 @@ pub struct SessionSpec {
     /// resume sends the same bytes.
     #[serde(default)]
     pub prefix_sha256: String,
+    /// One agent that people talk to, and no coordinator that thinks.
+    #[serde(default)]
+    pub solo: bool,
 }

@@ -277,5 +277,6 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
         system_prompt: None,
         home: root.join("home"),
         included_files: Vec::new(),
+        solo: false,
     }
 }
