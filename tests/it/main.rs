@@ -30,6 +30,7 @@ mod permissions;
 mod processes;
 mod repositories;
 mod room;
+mod searching;
 mod streaming;
 mod transcripts;
 mod waiting;

@@ -31,6 +31,7 @@ mod place;
 pub mod read;
 pub mod repl;
 pub mod retrieve;
+pub mod search;
 pub mod sleep;
 pub mod tasks;
 pub mod todo;

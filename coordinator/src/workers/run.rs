@@ -398,6 +398,7 @@ fn write_meta(shared: &Shared, launch: &WorkerLaunch) {
     let Some(path) = repo_key else { return };
     let meta = serde_json::json!({
         "agentType": launch.spec.agent_type,
+        "name": launch.spec.name,
         "description": launch.spec.description,
         "spawnDepth": 1,
         "branch": launch.spec.branch,

@@ -213,6 +213,7 @@ impl Parts {
             tools.push(Arc::new(inner));
         }
         tools.push(Arc::new(tools::retrieve::Retrieve::new(originals)));
+        tools.extend(search(launch, &files));
         let search_key = SearchKey::default();
         let may_follow = {
             let gate = gate.clone();
@@ -292,6 +293,13 @@ fn settings(
         seconds("background_grace", grace),
         seconds("permission_timeout", timeout),
     ]
+}
+
+/// Where a session has one agent, there is nobody whose words could be searched.
+fn search(launch: &WorkerLaunch, files: &Arc<Files>) -> Option<Arc<dyn Tool>> {
+    let subagents = launch.transcript.parent().filter(|_| !launch.solo)?;
+    let (own, checkout) = (launch.spec.id.clone(), launch.checkout.clone());
+    Some(Arc::new(tools::search::Search::new(subagents.to_owned(), own, checkout, files.clone())))
 }
 
 /// Reminders that come to this inbox; the tools keep them.
