@@ -136,6 +136,7 @@ pub(crate) fn apply(connection: &Connection, line: &EventLine) -> Result<(), Sto
         | Event::WorkerCommand { .. }
         | Event::WorkerCommandSettled { .. }
         | Event::WorkerRewound { .. }
+        | Event::WorkerMoved { .. }
         | Event::WorkerRunEnded { .. }
         | Event::WorkerWorktree { .. }
         | Event::ReviewMerged { .. }

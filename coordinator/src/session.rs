@@ -25,6 +25,7 @@ pub(crate) mod engine;
 pub(crate) mod model;
 pub(crate) mod projection;
 pub(crate) mod prompt;
+mod relay;
 #[cfg(test)]
 pub(crate) mod samples;
 pub(crate) mod tools;
@@ -271,6 +272,12 @@ pub(crate) enum Order {
         connection: u64,
     },
     // ------------------------------------------------------------------ run tasks
+    /// The worktree that a worker left for good is gone, or had to stay.
+    WorktreeLeft {
+        worker_id: WorkerId,
+        is_gone: bool,
+        reason: String,
+    },
     WorktreeReady {
         worker_id: WorkerId,
         branch: Option<String>,

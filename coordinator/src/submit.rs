@@ -88,6 +88,7 @@ fn check_words(task: &CreateTask) -> Result<(), SubmitError> {
             ("budget", task.budget.is_some()),
             ("system_prompt", task.system_prompt.is_some()),
             ("tmux", task.tmux),
+            ("solo", task.solo),
         ];
         if let Some((what, _)) = given.into_iter().find(|(_, given)| *given) {
             return Err(SubmitError::NotWithSession { what });

@@ -23,9 +23,11 @@ use crate::{
 
 mod line;
 mod session_spec;
+mod worker_place;
 
 pub use line::{EventLine, EventLineError};
 pub use session_spec::SessionSpec;
+pub use worker_place::WorkerPlace;
 
 /// Version of the event schema. Within it keys are only added.
 pub const EVENT_VERSION: u32 = 1;
@@ -360,6 +362,14 @@ pub enum Event {
         /// The last record that is left.
         n: u64,
     },
+    /// A worker's run goes on at another place, in its next process.
+    #[serde(rename = "worker.moved")]
+    WorkerMoved {
+        /// Who.
+        worker_id: WorkerId,
+        /// Where it stands.
+        place: WorkerPlace,
+    },
     /// A worker's run ended: what its process said, or what is known without it.
     #[serde(rename = "worker.run_ended")]
     WorkerRunEnded {
@@ -520,6 +530,7 @@ impl Event {
             | Self::WorkerCommandSettled { worker_id, .. }
             | Self::WorkerRecord { worker_id, .. }
             | Self::WorkerRewound { worker_id, .. }
+            | Self::WorkerMoved { worker_id, .. }
             | Self::WorkerRunEnded { worker_id, .. }
             | Self::WorkerWorktree { worker_id, .. }
             | Self::PermissionDecided { worker_id, .. }

@@ -409,4 +409,7 @@ pub struct WorkerLaunch {
     /// It is the one agent of its session, and begins in the user's checkout (`run --solo`).
     #[serde(default)]
     pub solo: bool,
+    /// It stands at another place than its last process: it is told where.
+    #[serde(default)]
+    pub moved: bool,
 }

@@ -21,7 +21,7 @@ mod words;
 pub use head::{HEAD_CHARS, RecordHead, ToolHead, head_of, input_summary};
 pub use run::{RunEnd, RunStarted};
 pub use task_item::{TaskItem, TaskItemStatus};
-pub use tool::{CommandRun, FileSeen, ToolEffect, ToolFinished};
+pub use tool::{CommandRun, FileSeen, Move, ToolEffect, ToolFinished};
 pub use words::LastWords;
 
 /// One line of a transcript.

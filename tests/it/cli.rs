@@ -8,6 +8,7 @@ mod output;
 mod permissions;
 mod prompts;
 mod servers;
+mod solo;
 mod tools;
 
 use std::path::PathBuf;

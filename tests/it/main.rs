@@ -31,6 +31,7 @@ mod processes;
 mod repositories;
 mod room;
 mod searching;
+mod solo;
 mod streaming;
 mod transcripts;
 mod waiting;

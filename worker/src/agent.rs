@@ -23,7 +23,7 @@ use swarm_protocol::{
     ExitReason,
     frame::{Keys, Live},
     launch::{ModelEndpoint, SandboxSettings, WorkerLaunch},
-    record::{RecordBody, RunEnd, RunStarted},
+    record::{Move, RecordBody, RunEnd, RunStarted},
     usage::Caps,
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -37,8 +37,9 @@ use crate::{
     link::{Link, LinkConfig, LinkState, Outbox},
     record::Recorder,
     sandbox::{SandboxReport, Tier},
-    shell::{JobStatus, processes::identity_of},
+    shell::{JobEnd, JobId, JobStatus, processes::identity_of},
     tools::bash::job_run,
+    tree::FinalCommit,
 };
 
 mod commands;
@@ -66,6 +67,8 @@ pub const EXIT_NOT_STARTED: i32 = 1;
 pub const EXIT_REFUSED: i32 = 3;
 /// The end could not be recorded.
 pub const EXIT_NOT_RECORDED: i32 = 4;
+/// The run is not over: it goes on in another process, elsewhere. A record says where.
+pub const EXIT_MOVED: i32 = 5;
 
 /// How long a later run waits for the message that it was started for.
 const FIRST_MESSAGE: Duration = Duration::from_secs(60);
@@ -185,6 +188,13 @@ async fn start_record(
     Ok(state)
 }
 
+/// Ends what runs beside the agent; answers with the jobs that did.
+async fn still(parts: &Parts) -> Vec<(JobId, JobEnd)> {
+    parts.languages.end().await;
+    parts.repl.end().await;
+    parts.shell.kill_all_jobs().await
+}
+
 struct Agent {
     launch: Arc<WorkerLaunch>,
     recorder: Arc<Recorder>,
@@ -218,6 +228,12 @@ impl Agent {
             parts.brakes.clone(),
         )));
         let exit = self.work(state, &parts, sandbox).await;
+        if let Some(to) = parts.standing.moves()
+            && exit == ExitReason::DeniedAndStopped
+            && !parts.brakes.stop.is_cancelled()
+        {
+            return self.leave(&parts, to).await;
+        }
         tracing::info!(exit = exit.code(), "the run ends");
         self.end(exit, Some(&parts)).await
     }
@@ -248,7 +264,7 @@ impl Agent {
             drop(parts.search_key.set(key.clone()));
         }
         if let Some(command) = self.launch.setup.clone()
-            && !self.recorder.facts().has_requests
+            && setup::is_due(&self.launch, parts, self.recorder.facts().has_requests)
         {
             self.activity(&format!("setting up: {command}"));
             if let Err(failed) = setup::run(&self.launch, &command, parts, sandbox.tier).await {
@@ -376,16 +392,21 @@ impl Agent {
         let links = links::warning(&launch.spec.worktree, &launch.checkout).await;
         if !facts.has_prompt {
             parts.mailbox.push_first(opening::first_message(launch, parts, links).await);
-        } else if facts.this_run.starts <= 1 && launch.restarts == 0 {
-            if let Some(links) = links {
+        } else {
+            // A later run was started for a message, which comes as a command.
+            let waits = facts.this_run.starts <= 1 && launch.restarts == 0;
+            if launch.moved {
+                parts.mailbox.push_first(opening::moved_message(launch, parts, links).await);
+            } else if waits && let Some(links) = links {
                 parts.mailbox.push_first(harness(format!("<system-reminder>\n{links}\n</system-reminder>")));
             }
-            // A later run was started for a message, which comes as a command.
-            self.activity("waiting for its message");
-            tokio::select! {
-                () = parts.mailbox.has_message() => {}
-                () = parts.brakes.stop.cancelled() => return ExitReason::AbortedStreaming,
-                () = tokio::time::sleep(FIRST_MESSAGE) => tracing::warn!("no message came for this run"),
+            if waits {
+                self.activity("waiting for its message");
+                tokio::select! {
+                    () = parts.mailbox.has_message() => {}
+                    () = parts.brakes.stop.cancelled() => return ExitReason::AbortedStreaming,
+                    () = tokio::time::sleep(FIRST_MESSAGE) => tracing::warn!("no message came for this run"),
+                }
             }
         }
         loop {
@@ -394,7 +415,8 @@ impl Agent {
             let exit = engine.run(&cancel).await;
             self.notes.extend(exit.notes);
             self.notes.truncate(MAX_NAMED);
-            if cancel.stop.is_cancelled() || !cancel.interrupt.is_cancelled() {
+            let leaves = exit.exit == ExitReason::DeniedAndStopped && parts.standing.moves().is_some();
+            if leaves || cancel.stop.is_cancelled() || !cancel.interrupt.is_cancelled() {
                 return exit.exit;
             }
             // Interrupted: it listens for what comes next.
@@ -407,15 +429,46 @@ impl Agent {
         }
     }
 
+    /// Leaves this place as the run's end would leave it; the server begins the run anew at the other one. Answers with
+    /// the exit code.
+    async fn leave(&self, parts: &Parts, to: &Move) -> i32 {
+        self.activity("leaving");
+        let ended = still(parts).await;
+        if !ended.is_empty() {
+            tracing::warn!(?ended, "jobs began while the agent was leaving, and were ended");
+        }
+        let commit = self.commit(parts, &ExitReason::Completed).await;
+        if let Some(problem) = commit.error {
+            tracing::warn!(problem, "what is uncommitted stays in the worktree");
+        }
+        if *to == (Move::Checkout { discard: true }) {
+            setup::forget(&self.launch);
+        }
+        EXIT_MOVED
+    }
+
+    /// Waits for what still writes, and commits everything.
+    async fn commit(&self, parts: &Parts, exit: &ExitReason) -> FinalCommit {
+        if !parts.shell.settle(LAST_COMMANDS).await {
+            tracing::warn!("a cancelled command is still there; the commit may miss what it writes");
+        }
+        parts.surroundings.settle().await;
+        match &parts.tree {
+            Some(tree) => {
+                let message = opening::commit_message(&self.launch, exit);
+                tree.commit_everything(&message, self.launch.spec.id.as_str()).await
+            }
+            None => FinalCommit::default(),
+        }
+    }
+
     /// Ends what is left, commits, and writes the end record.
     async fn end(&mut self, exit_reason: ExitReason, parts: Option<&Parts>) -> i32 {
-        let mut commit = crate::tree::FinalCommit::default();
+        let mut commit = FinalCommit::default();
         let mut job_ends = std::collections::HashMap::new();
         if let Some(parts) = parts {
             self.activity("ending");
-            parts.languages.end().await;
-            parts.repl.end().await;
-            let ended = parts.shell.kill_all_jobs().await;
+            let ended = still(parts).await;
             let jobs = parts.shell.jobs();
             for job in &jobs {
                 if let JobStatus::Ended(end) = &job.status {
@@ -429,14 +482,7 @@ impl Agent {
                 self.killed.extend(job.map(|job| job.command.chars().take(200).collect::<String>()));
                 self.killed.extend(end.killed.into_iter().map(|process| process.command));
             }
-            if !parts.shell.settle(LAST_COMMANDS).await {
-                tracing::warn!("a cancelled command is still there; the commit may miss what it writes");
-            }
-            parts.surroundings.settle().await;
-            if let Some(tree) = &parts.tree {
-                let message = opening::commit_message(&self.launch, &exit_reason);
-                commit = tree.commit_everything(&message, self.launch.spec.id.as_str()).await;
-            }
+            commit = self.commit(parts, &exit_reason).await;
         }
         let facts = self.recorder.facts().this_run;
         let commands = facts.commands(|job| job_ends.get(job).cloned());

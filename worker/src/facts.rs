@@ -248,7 +248,7 @@ impl RunFacts {
                         self.count(run, Some(job));
                     }
                 }
-                ToolEffect::None => {}
+                ToolEffect::None | ToolEffect::Moves { .. } => {}
             },
             RecordBody::RunEnded(_) => self.has_ended = true,
             _ => {}

@@ -37,6 +37,7 @@ pub mod tasks;
 pub mod todo;
 mod view;
 pub mod web;
+pub mod worktree;
 pub mod write;
 
 pub use memory::FileMemory;

@@ -106,6 +106,31 @@ impl Tree {
         Ok((state.head, lines.join("\n")))
     }
 
+    /// What a person would miss of this worktree: commits since its base, and at most `shown` of the files that are not
+    /// committed; none when it is as it was made.
+    ///
+    /// # Errors
+    /// As a sentence.
+    pub async fn changes(&self, shown: usize) -> Result<Option<String>, String> {
+        let held = self.0.lock().await;
+        let state = held.tree.state().await.map_err(|error| error_chain(&error))?;
+        if state.is_unchanged() {
+            return Ok(None);
+        }
+        let mut parts = Vec::new();
+        if state.head != state.base {
+            parts.push(format!("commits up to {}", state.head.short()));
+        }
+        parts.extend(state.operation.map(|operation| format!("{operation} in progress")));
+        let files: Vec<String> = state.dirty.iter().take(shown).map(|entry| entry.path.to_string()).collect();
+        if !files.is_empty() {
+            let more = state.dirty.len() - files.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            parts.push(format!("uncommitted: {}{more}", files.join(", ")));
+        }
+        Ok(Some(parts.join("; ")))
+    }
+
     /// Puts the working tree back; answers with the snapshot of what was there.
     ///
     /// # Errors

@@ -205,6 +205,9 @@ pub(crate) struct RunArgs {
     /// Submit, and do not follow
     #[arg(long)]
     pub(crate) detach: bool,
+    /// One agent that begins in your checkout, where it may only look, and no coordinator
+    #[arg(long)]
+    pub(crate) solo: bool,
     #[command(flatten)]
     pub(crate) later: RunLater,
 }
@@ -213,18 +216,14 @@ pub(crate) struct RunArgs {
 #[derive(Args, Debug, Default)]
 pub(crate) struct RunLater {
     #[arg(long, hide = true)]
-    solo: bool,
-    #[arg(long, hide = true)]
     no_hooks: bool,
 }
 
 impl RunLater {
     /// The first that was given.
     pub(crate) fn named(&self) -> Option<&'static str> {
-        let Self { solo, no_hooks } = self;
-        [(*solo, "--solo"), (*no_hooks, "--no-hooks")]
-            .into_iter()
-            .find_map(|(given, name)| given.then_some(name))
+        let Self { no_hooks } = self;
+        no_hooks.then_some("--no-hooks")
     }
 }
 

@@ -423,6 +423,7 @@ impl StateView {
             | Event::WorkerCommand { .. }
             | Event::WorkerCommandSettled { .. }
             | Event::WorkerRewound { .. }
+            | Event::WorkerMoved { .. }
             | Event::WorkerRunEnded { .. }
             | Event::WorkerWorktree { .. }
             | Event::NotificationSent { .. }

@@ -248,6 +248,9 @@ impl Actor {
                 self.worker_waits(&worker_id, waiting_for, cause).await;
             }
             Order::Disconnected { worker_id, connection } => self.disconnected(&worker_id, connection),
+            Order::WorktreeLeft { worker_id, is_gone, reason } => {
+                self.worktree_left(worker_id, is_gone, reason).await;
+            }
             Order::WorktreeReady { worker_id, branch, notes } => {
                 self.worktree_ready(&worker_id, branch, notes).await
             }

@@ -8,7 +8,7 @@ use query_engine::{
     Cancel, Counters, Engine, EngineConfig, LoopState, Ports,
     driver::Keepalive,
     ports::{
-        BeforeEnd, Durability, Gate, GateAnswer, Grant, Grants, Inbox, Incoming, NoHooks, Observer,
+        BeforeEnd, Durability, Gate, GateAnswer, Grant, Grants, Inbox, Incoming, Model, NoHooks, Observer,
         PlannedCall, Prefix, StorageError, Surroundings, Tool, ToolContext, Transcript,
     },
 };
@@ -17,6 +17,7 @@ use swarm_protocol::{
     Block, ExitReason, Message, RunNumber, Seq, SessionId, Timestamp, ToolUseId, Usage,
     event::{Event, EventLine, SessionSpec},
     frame::Live,
+    launch::ModelEndpoint,
     message::Role,
     notification::{
         CheckResult, Notification, NotificationKey, NotificationKind, NotificationStatus, Outcome,
@@ -26,7 +27,9 @@ use swarm_protocol::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{KeyRing, Order, SessionHandle, actor::pacing::paced, model::SessionModel, prompt, tools};
+use super::{
+    KeyRing, Order, SessionHandle, actor::pacing::paced, model::SessionModel, prompt, relay::Relay, tools,
+};
 use crate::{clock, journal::Journal as _, opening, server::Shared};
 
 /// Why the loop cannot begin.
@@ -69,14 +72,18 @@ pub(crate) fn start(
         let connected = shared.connect(endpoint, keys)?;
         Ok(paced(shared, model, keys, endpoint, connected, &observer))
     };
-    let main = connect(&models.coordinator)?;
-    let fallback = models.fallback.as_ref().map(connect).transpose()?;
-    let helper = models.helper.as_ref().map(connect).transpose()?;
+    let is_solo = model.spec.solo;
+    let thinks = |_: &&ModelEndpoint| !is_solo;
+    let fallback = models.fallback.as_ref().filter(thinks).map(connect).transpose()?;
+    let helper = models.helper.as_ref().filter(thinks).map(connect).transpose()?;
+    let main: Arc<dyn Model> =
+        if is_solo { Arc::new(Relay::new(handle.clone())) } else { connect(&models.coordinator)? };
     let desk = tools::Desk {
         handle: handle.clone(),
         repo: model.spec.repo.clone(),
         base: model.spec.base.clone(),
         worker_model: models.worker.clone(),
+        is_relay: is_solo,
         needs_prices: model.spec.budget.usd.is_some() || model.spec.worker_limits.budget.usd.is_some(),
     };
     let tools = tools::tools(desk);
@@ -87,9 +94,11 @@ pub(crate) fn start(
     let mut config = EngineConfig::new(prefix);
     let turns = model.open_task().map_or(0, |task| task.turns);
     config.max_turns = Some(model.spec.coordinator_max_turns.saturating_sub(turns).max(1));
-    config.context_window = models.coordinator.context_window;
-    config.cache_ttl = models.coordinator.cache_ttl();
-    config.keepalive = model.spec.worker_limits.cache_keepalive;
+    if !is_solo {
+        config.context_window = models.coordinator.context_window;
+        config.cache_ttl = models.coordinator.cache_ttl();
+        config.keepalive = model.spec.worker_limits.cache_keepalive;
+    }
     let ports = Ports {
         model: main,
         fallback,
@@ -205,12 +214,13 @@ impl Transcript for ActorPort {
 
 #[async_trait]
 impl Grants for ActorPort {
+    /// What a relay says costs nothing.
     fn is_capped(&self) -> bool {
-        self.spec.budget.is_capped()
+        self.spec.budget.is_capped() && !self.spec.solo
     }
 
     async fn grant(&self, call: &PlannedCall) -> Grant {
-        if !self.spec.budget.is_capped() {
+        if !self.is_capped() {
             return Grant::Call { max_tokens: call.max_tokens };
         }
         match self.handle.ask(|reply| Order::Grant(call.clone(), reply)).await {
@@ -225,6 +235,10 @@ impl Grants for ActorPort {
 impl Inbox for ActorPort {
     async fn drain(&self) -> Vec<Incoming> {
         let Ok((first, mut incoming)) = self.take_out().await else { return Vec::new() };
+        // The agent looks around by itself.
+        if self.spec.solo {
+            return incoming;
+        }
         let mut first = first;
         for entry in &mut incoming {
             if matches!(entry.origin, Origin::Person { message_id: Some(_) }) {
@@ -281,6 +295,9 @@ impl Surroundings for ActorPort {
     }
 
     async fn after_compaction(&self, _: u64) -> Vec<Block> {
+        if self.spec.solo {
+            return Vec::new();
+        }
         opening::blocks(&self.shared, &self.spec, true).await
     }
 }

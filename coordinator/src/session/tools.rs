@@ -29,6 +29,8 @@ pub(crate) struct Desk {
     pub(crate) repo: std::path::PathBuf,
     pub(crate) base: String,
     pub(crate) worker_model: ModelEndpoint,
+    /// What is said to an agent are a person's own words.
+    pub(crate) is_relay: bool,
     /// Dollars are capped: a model of unknown price is no choice.
     pub(crate) needs_prices: bool,
 }
@@ -282,7 +284,7 @@ impl Tool for SendMessage {
             return ToolOutput::error(problem);
         }
         let about = input.to.clone();
-        let message = WorkerMessage { to: input.to, text: input.message, from_person: false };
+        let message = WorkerMessage { to: input.to, text: input.message, from_person: self.0.is_relay };
         match self.0.handle.try_ask(|reply| Order::WorkerMessage(message, reply)).await {
             Ok(sent) => {
                 let status = if sent.revived { "continued" } else { "queued" };

@@ -14,6 +14,10 @@ pub(crate) fn verdict(model: &SessionModel, task: TaskId, exit: &ExitReason) -> 
     // Each worker counts by its last run in this task.
     let workers: Vec<&WorkerModel> =
         model.workers.iter().filter(|worker| worker.runs.iter().any(|run| run.task_id == task)).collect();
+    if workers.is_empty() && model.spec.solo {
+        reasons.push("the agent was not reached".to_owned());
+        return (Verdict::Failed, reasons);
+    }
     let completed = workers.iter().filter(|worker| worker.status == WorkerStatus::Completed).count();
     let mut degraded = false;
     for worker in &workers {

@@ -42,7 +42,11 @@ pub(super) async fn specify(
     })?;
     let Settings { config, claude, wants, trust } =
         settings_of(&shared.home, &source.user_home, Some(&checkout), &source.env, &source.flags)?;
-    let (models, keys) = models(&config, &source)?;
+    let (mut models, keys) = models(&config, &source)?;
+    if task.solo {
+        // Nobody else thinks.
+        models.coordinator = models.worker.clone();
+    }
     check_prices(&config, &models)?;
     let permission_mode = permission_mode(&config, &claude)?;
     let carried = carry::take(&repository, task, &facts, &base.commit).await?;
@@ -106,7 +110,7 @@ pub(super) async fn specify(
         untrusted,
         budget: Caps { usd: config.budget_usd, tokens: config.budget_tokens },
         prefix_sha256: String::new(),
-        solo: false,
+        solo: task.solo,
     };
     spec.prefix_sha256 = agent_host::keep_prefix(&shared.home.prompts(), &engine::new_prefix(&spec))
         .map_err(|source| SubmitError::Home { home: shared.home.root().to_owned(), source })?;

@@ -21,14 +21,17 @@ use swarm_protocol::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use worktree_manager::{
-    AgentId, BranchName, BranchPrefix, CommitId, CreateSpec, Fingerprint, Manager, Repository, SessionTag,
-    Slug, SubmoduleFill,
+    AgentId, BranchName, BranchPrefix, CommitId, CreateSpec, Fingerprint, Force, Manager, Removal,
+    Repository, SessionTag, Slug, SubmoduleFill,
 };
 
 use crate::{
     home, repositories,
     server::Shared,
-    session::{Order, SessionHandle, model::SessionModel},
+    session::{
+        Order, SessionHandle,
+        model::{SessionModel, WorkerModel},
+    },
 };
 
 /// How often a run's keeper is looked at. A death is noticed within 2 s (spec 10.3).
@@ -55,6 +58,8 @@ pub(crate) struct RunPlan {
     session_tag: String,
     branch_prefix: String,
     tmux: bool,
+    /// It has left a worktree that is to go.
+    discards: bool,
 }
 
 /// A run that is watched again after a restart of the server.
@@ -100,7 +105,7 @@ pub(crate) fn plan(shared: &Shared, model: &SessionModel, worker_id: &WorkerId) 
     let launch = WorkerLaunch {
         protocol_version: PROTOCOL_VERSION,
         session_id: model.id,
-        spec: worker.spec.clone(),
+        spec: standing(worker, model),
         run: present.run,
         restarts: present.restarts,
         notes,
@@ -129,9 +134,10 @@ pub(crate) fn plan(shared: &Shared, model: &SessionModel, worker_id: &WorkerId) 
         home: model.spec.home.clone(),
         included_files: Vec::new(),
         solo: model.spec.solo,
+        moved: worker.moved,
     };
     Some(RunPlan {
-        spec: worker.spec.clone(),
+        spec: launch.spec.clone(),
         run: present.run,
         restarts: present.restarts,
         launch,
@@ -141,7 +147,19 @@ pub(crate) fn plan(shared: &Shared, model: &SessionModel, worker_id: &WorkerId) 
         session_tag: model.id.short(),
         branch_prefix: model.spec.branch_prefix.clone(),
         tmux: model.spec.tmux || worker.spec.isolation == Isolation::Tmux,
+        discards: model.spec.solo && worker.worktree_exists && worker.spec.branch.is_none(),
     })
+}
+
+/// A worker as its process is to know it: what it left behind in a worktree is not its own while it stands outside.
+fn standing(worker: &WorkerModel, model: &SessionModel) -> WorkerSpec {
+    let mut spec = worker.spec.clone();
+    if worker.is_outside {
+        spec.isolation = Isolation::None;
+        spec.worktree.clone_from(&model.spec.repo);
+        spec.branch = None;
+    }
+    spec
 }
 
 /// The process of a worker's present run, if the journal knows of one or its run directory does.
@@ -227,6 +245,7 @@ async fn begin(shared: &Arc<Shared>, plan: RunPlan, handle: &SessionHandle) -> R
         session_tag,
         branch_prefix,
         tmux,
+        discards,
     } = plan;
     let repository = repositories::open(shared, &repo).await.map_err(|error| error_chain(&error))?;
     launch.git_common_dir = repository.common_dir().to_owned();
@@ -252,6 +271,10 @@ async fn begin(shared: &Arc<Shared>, plan: RunPlan, handle: &SessionHandle) -> R
             notes: made.notes,
         };
         handle.tell(order).await.map_err(|error| error.to_string())?;
+    } else if discards {
+        let manager =
+            repositories::manager(shared, launch.session_id, &spec.id, repository.clone(), &worktree_root);
+        discard_left(&manager, &spec, handle).await?;
     }
     home::private_dir(&run_dir).map_err(|error| error.to_string())?;
     home::private_dir(&launch.temp_dir).map_err(|error| error.to_string())?;
@@ -291,6 +314,27 @@ async fn begin(shared: &Arc<Shared>, plan: RunPlan, handle: &SessionHandle) -> R
         transcript: launch.transcript,
         child: Some(child),
     })
+}
+
+/// The worktree that its agent left for good goes into the recycle bin. What a person locked, or what cannot come back
+/// from there, stays and is told of.
+async fn discard_left(manager: &Manager, spec: &WorkerSpec, handle: &SessionHandle) -> Result<(), String> {
+    let agent = AgentId::parse(spec.id.as_str()).map_err(|error| error.to_string())?;
+    let gone = match manager.remove_if_unchanged(&agent).await {
+        Ok(Removal::Removed { .. }) => Ok("removed: no change".to_owned()),
+        // A person allowed it, whatever git has not finished there.
+        Ok(Removal::Kept { .. }) => match manager.discard(&agent, Force::Yes).await {
+            Ok(discarded) => Ok(format!("{} is in the recycle bin: swarm restore {agent}", discarded.branch)),
+            Err(error) => Err(error_chain(&error)),
+        },
+        Err(error) => Err(error_chain(&error)),
+    };
+    let order = Order::WorktreeLeft {
+        worker_id: spec.id.clone(),
+        is_gone: gone.is_ok(),
+        reason: gone.unwrap_or_else(|problem| format!("kept: {problem}")),
+    };
+    handle.tell(order).await.map_err(|error| error.to_string())
 }
 
 struct Made {

@@ -52,7 +52,7 @@ pub struct ToolOutput {
     pub spent: Vec<Spent>,
     /// Whether the failure cancels its siblings (a failed command; spec 4.4).
     pub cancels_siblings: bool,
-    /// Whether the agent must end (`deny and stop`).
+    /// Whether the loop must end after this turn: a person denied and stopped, or the agent goes on in another process.
     pub stop: bool,
 }
 

@@ -63,6 +63,9 @@ pub struct CreateTask {
     /// Each worker gets a tmux window.
     #[serde(default)]
     pub tmux: bool,
+    /// One agent that begins in the checkout, and no coordinator.
+    #[serde(default)]
+    pub solo: bool,
     /// Append to the agents' system prompt.
     #[serde(default)]
     pub system_prompt: Option<String>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Record, RecordBody, ToolEffect};
+use super::{Move, Record, RecordBody, ToolEffect};
 use crate::{
     ids::{RunNumber, ToolUseId},
     message::Block,
@@ -66,6 +66,9 @@ pub struct ToolHead {
     /// Lines added and removed by an edit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<(u32, u32)>,
+    /// Where the agent goes on after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves: Option<Move>,
 }
 
 /// At most this many characters of a text stand in a head.
@@ -128,6 +131,7 @@ impl Record {
                     duration_ms: None,
                     exit_code: None,
                     lines: None,
+                    moves: None,
                 })
                 .collect(),
             RecordBody::ToolFinished(finished) => {
@@ -136,7 +140,13 @@ impl Record {
                     ToolEffect::Edited { path, added, removed } => {
                         (head_of(path), None, Some((*added, *removed)))
                     }
-                    ToolEffect::None | ToolEffect::Other { .. } => (String::new(), None, None),
+                    ToolEffect::None | ToolEffect::Moves { .. } | ToolEffect::Other { .. } => {
+                        (String::new(), None, None)
+                    }
+                };
+                let moves = match &finished.effect {
+                    ToolEffect::Moves { to } => Some(to.clone()),
+                    _ => None,
                 };
                 let is_error = matches!(finished.result, Block::ToolResult { is_error: true, .. });
                 vec![ToolHead {
@@ -147,6 +157,7 @@ impl Record {
                     duration_ms: Some(finished.duration_ms),
                     exit_code,
                     lines,
+                    moves,
                 }]
             }
             _ => Vec::new(),

@@ -53,10 +53,32 @@ pub enum ToolEffect {
     },
     /// It ran a command.
     Command(CommandRun),
+    /// The agent's process ends now, and the run goes on in another one that stands elsewhere.
+    Moves {
+        /// Where.
+        to: Move,
+    },
     /// Something else that this version does not name.
     Other {
         /// Free data.
         data: Value,
+    },
+}
+
+/// Where an agent wants to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Move {
+    /// In its worktree, which is made where it has none.
+    Worktree {
+        /// What the work is called; the last part of the branch's name comes from it.
+        name: Option<String>,
+    },
+    /// In the user's checkout, read-only.
+    Checkout {
+        /// Its worktree and branch go into the recycle bin.
+        discard: bool,
     },
 }
 

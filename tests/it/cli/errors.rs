@@ -347,13 +347,11 @@ async fn what_comes_later_is_refused_by_name() {
         let finished = shell.run(&[command, "x", "--deep"]).await;
         assert_error(finished, 2, "not_available", &[&format!("swarm {command}")]);
     }
-    for flags in [&["--solo"][..], &["--no-hooks"]] {
-        let arguments = [&["run"], flags, &["do it"]].concat();
-        let finished = shell.run(&arguments).await;
-        let flag = flags[0].split('=').next().expect("a name");
-        assert_error(finished, 2, "not_available", &[flag.trim_start_matches("--")]);
-    }
-    assert_error_line(&shell.run(&["run", "--json", "--solo", "x"]).await.expect_code(2), "not_available");
+    assert_error(shell.run(&["run", "--no-hooks", "do it"]).await, 2, "not_available", &["no-hooks"]);
+    assert_error_line(
+        &shell.run(&["run", "--json", "--no-hooks", "x"]).await.expect_code(2),
+        "not_available",
+    );
     // What nobody ever promised is a mistake of usage, with what is near.
     assert_error(shell.run(&["merg", "x"]).await, 2, "usage", &["merge"]);
     assert_error(shell.run(&["run", "--modle", "demo", "x"]).await, 2, "usage", &["--model"]);

@@ -35,6 +35,25 @@ pub(crate) fn system_prompt(launch: &WorkerLaunch) -> String {
 /// Surroundings, memory, and the prompt as the last block.
 pub(crate) async fn first_message(launch: &WorkerLaunch, parts: &Parts, links: Option<String>) -> Incoming {
     let memory = parts.memory.lock().unwrap_or_else(PoisonError::into_inner).reminder();
+    let mut content = surroundings(launch, parts, memory.as_deref()).await;
+    let further = query_engine::deferral::announcement(&parts.tools);
+    if let Some(more) = more(launch, links.into_iter().chain(further)) {
+        content.push(Block::text(more));
+    }
+    content.push(Block::text(launch.spec.prompt.clone()));
+    Incoming { content, origin: Origin::Prompt, commands: Vec::new() }
+}
+
+/// Where an agent stands that has moved. The memory files are those of the same repository.
+pub(crate) async fn moved_message(launch: &WorkerLaunch, parts: &Parts, links: Option<String>) -> Incoming {
+    let news = "You are at another place now; relative paths begin here. Files that you read were read at the other place: \
+                read them again here before you change them.";
+    let mut content = surroundings(launch, parts, None).await;
+    content.extend(more(launch, std::iter::once(news.to_owned()).chain(links)).map(Block::text));
+    Incoming { content, origin: Origin::Harness, commands: Vec::new() }
+}
+
+async fn surroundings(launch: &WorkerLaunch, parts: &Parts, memory: Option<&str>) -> Vec<Block> {
     let status = match &parts.tree {
         Some(tree) => tree.status().await.map(|(_, status)| status).unwrap_or_default(),
         None => String::new(),
@@ -55,17 +74,11 @@ pub(crate) async fn first_message(launch: &WorkerLaunch, parts: &Parts, links: O
             status: &status,
         }),
         model: &model,
-        memory: memory.as_deref(),
+        memory,
         ports: may_change(launch).then_some((launch.spec.port_base, PORTS)),
         confinement: &confinement,
     };
-    let mut content: Vec<Block> = agent_host::first_message(&info).into_iter().map(Block::text).collect();
-    let further = query_engine::deferral::announcement(&parts.tools);
-    if let Some(more) = more(launch, links.into_iter().chain(further)) {
-        content.push(Block::text(more));
-    }
-    content.push(Block::text(launch.spec.prompt.clone()));
-    Incoming { content, origin: Origin::Prompt, commands: Vec::new() }
+    agent_host::first_message(&info).into_iter().map(Block::text).collect()
 }
 
 fn more(launch: &WorkerLaunch, first: impl Iterator<Item = String>) -> Option<String> {
@@ -76,7 +89,13 @@ fn more(launch: &WorkerLaunch, first: impl Iterator<Item = String>) -> Option<St
     if !launch.included_files.is_empty() {
         lines.push(format!("Ignored files that were copied here: {}", launch.included_files.join(", ")));
     }
-    if launch.spec.expects == Expects::Report {
+    if launch.solo {
+        lines.extend((!may_change(launch)).then(|| {
+            "This is the person's checkout, where you can only look. Call EnterWorktree before you change anything, \
+             if the task needs a change at all."
+                .to_owned()
+        }));
+    } else if launch.spec.expects == Expects::Report {
         lines.push("Expected of you is a report; change files only if the task says so.".to_owned());
     }
     (!lines.is_empty()).then(|| format!("<system-reminder>\n{}\n</system-reminder>", lines.join("\n")))

@@ -52,6 +52,7 @@ use crate::{
         repl::{Repl, ReplTool},
         sleep::Sleep,
         web::SearchKey,
+        worktree::Standing,
     },
     tree::Tree,
 };
@@ -74,6 +75,8 @@ pub(crate) struct Parts {
     pub(crate) search_key: SearchKey,
     pub(crate) languages: Arc<Languages>,
     pub(crate) repl: Arc<Repl>,
+    /// Where an agent stands that may move.
+    pub(crate) standing: Arc<Standing>,
     hidden: Arc<Hidden>,
     /// Serves as long as commands can run.
     _proxy: Option<Proxy>,
@@ -82,6 +85,11 @@ pub(crate) struct Parts {
 /// Whether this agent changes files.
 pub(crate) fn may_change(launch: &WorkerLaunch) -> bool {
     launch.spec.isolation != Isolation::None && !matches!(launch.spec.agent_type.as_str(), "Explore" | "Plan")
+}
+
+/// Whether it has the tools for that: where it moves, it has the same ones everywhere, and the gate says where they hold.
+fn has_editing(launch: &WorkerLaunch) -> bool {
+    may_change(launch) || launch.solo
 }
 
 /// Whether this agent may let inner agents work for it. One that is read-only itself is as good as they are; and of a
@@ -179,7 +187,7 @@ impl Parts {
         };
         let languages = Arc::new(Languages::new(shell.clone(), languages));
         let mut tools = tools::read_only(&files);
-        if may_change(launch) {
+        if has_editing(launch) {
             let told = |tool| -> Arc<dyn Tool> {
                 Arc::new(WithDiagnostics::new(tool, files.clone(), languages.clone()))
             };
@@ -192,7 +200,7 @@ impl Parts {
         tools.push(tools::todo(recorder.clone()));
         tools.extend(tools::tasks::tools(recorder.clone()));
         if !launch.unattended {
-            tools.extend(tools::people::tools(&gate, recorder, root.clone(), may_change(launch)));
+            tools.extend(tools::people::tools(&gate, recorder, root.clone(), has_editing(launch)));
         }
         match recorder.facts().plans {
             Some(true) => gate.set_mode(PermissionMode::Plan),
@@ -214,6 +222,10 @@ impl Parts {
         }
         tools.push(Arc::new(tools::retrieve::Retrieve::new(originals)));
         tools.extend(search(launch, &files));
+        let standing = Arc::new(Standing::new(tree.clone(), root.clone(), shell.clone()));
+        if launch.solo {
+            tools.extend(tools::worktree::tools(&standing));
+        }
         let search_key = SearchKey::default();
         let may_follow = {
             let gate = gate.clone();
@@ -246,6 +258,7 @@ impl Parts {
             search_key,
             languages,
             repl,
+            standing,
             hidden,
             _proxy: proxy,
         })

@@ -15,6 +15,21 @@ const OUTPUT_FILE: &str = "setup-output.txt";
 /// Characters of it in the end record.
 const MAX_OUTPUT_CHARS: usize = 8_000;
 
+/// Where it stands, in the results directory, that an agent which moves has a worktree that was set up.
+const DONE_FILE: &str = "set-up";
+
+/// Whether it is to run before the next turn. The user's checkout is nothing to be set up.
+pub(crate) fn is_due(launch: &WorkerLaunch, parts: &Parts, has_begun: bool) -> bool {
+    parts.tree.is_some()
+        && if launch.solo { !launch.results_dir.join(DONE_FILE).exists() } else { !has_begun }
+}
+
+/// The worktree that was set up is removed.
+pub(crate) fn forget(launch: &WorkerLaunch) {
+    // What is not there needs no forgetting.
+    drop(std::fs::remove_file(launch.results_dir.join(DONE_FILE)));
+}
+
 /// Runs it.
 ///
 /// # Errors
@@ -50,7 +65,14 @@ pub(crate) async fn run(
         tracing::warn!(%error, "the output of set-up was not kept");
     }
     match outcome.exit {
-        CommandExit::Code(0) => Ok(()),
+        CommandExit::Code(0) => {
+            if launch.solo
+                && let Err(error) = std::fs::write(launch.results_dir.join(DONE_FILE), "")
+            {
+                tracing::warn!(%error, "set-up will run again");
+            }
+            Ok(())
+        }
         CommandExit::Cancelled => Err(ExitReason::AbortedTools),
         exit => {
             let text = outcome.output.text;

@@ -278,5 +278,6 @@ fn launch(root: &Path, spec: WorkerSpec, git_common_dir: PathBuf, worktree_git_d
         home: root.join("home"),
         included_files: Vec::new(),
         solo: false,
+        moved: false,
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use swarm_protocol::{
     Seq, SessionId, Timestamp, WorkerId, WorkerStatus,
     api::SessionDetail,
-    event::{BudgetChange, Event, EventLine},
+    event::{BudgetChange, Event, EventLine, WorkerPlace},
     frame::Command,
 };
 
@@ -215,6 +215,17 @@ fn lines(line: &EventLine, when: &str, cells: Option<usize>) -> Vec<String> {
         }
         Event::CoordinatorCompacted { .. } => one("coordinator's history compacted".to_owned()),
         Event::WorkerRewound { n, .. } => one(format!("lost its records after {n}")),
+        Event::WorkerMoved { place, .. } => one(match place {
+            WorkerPlace::Worktree { branch, .. } => {
+                format!("goes on in its worktree, branch {}", visible(branch))
+            }
+            WorkerPlace::Checkout { kept: true, .. } => {
+                "goes on in your checkout; its branch stays".to_owned()
+            }
+            WorkerPlace::Checkout { kept: false, .. } => {
+                "goes on in your checkout; its worktree goes into the recycle bin".to_owned()
+            }
+        }),
         Event::WorkerWorktree { reason, exists, .. } => {
             one(format!("worktree {}: {}", if *exists { "made" } else { "removed" }, visible(reason)))
         }
@@ -266,6 +277,7 @@ mod tests {
             duration_ms: Some(3_240),
             exit_code: Some(1),
             lines: None,
+            moves: None,
         });
         let event = Event::WorkerRecord { worker_id: "agent-h7q".parse().unwrap(), record, started: None };
         let line = fixtures::event(Some(1), event);

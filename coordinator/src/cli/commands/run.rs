@@ -61,6 +61,7 @@ pub(crate) async fn run(shell: &mut Shell, args: &RunArgs) -> Result<u8> {
         max_turns: number("--max-turns", args.max_turns.as_deref())?,
         check: args.check.clone(),
         tmux: args.tmux,
+        solo: args.solo,
         system_prompt: args.system_prompt.clone(),
         // A flag: it is among the settings that go along.
         budget: None,

@@ -254,7 +254,7 @@ fn recent(page: &TranscriptPage) -> Vec<String> {
                     format!(" {}{exit}", text::cut(&visible(command), 60))
                 }
                 ToolEffect::Edited { path, .. } => format!(" {}", text::cut_start(&visible(path), 60)),
-                ToolEffect::None | ToolEffect::Other { .. } => String::new(),
+                ToolEffect::None | ToolEffect::Moves { .. } | ToolEffect::Other { .. } => String::new(),
             };
             lines.push(format!(
                 "{} {}{exit}, {}",

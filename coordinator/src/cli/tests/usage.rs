@@ -92,7 +92,6 @@ fn what_comes_later_is_refused_by_name() {
     for arguments in [
         &["top"][..],
         &["ask", "a1b", "why?"],
-        &["run", "--solo", "x"],
         &["run", "--no-hooks", "x"],
         &["merge", "--all"],
         &["merge", "a1b", "--resolve"],

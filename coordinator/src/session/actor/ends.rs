@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use swarm_protocol::{
-    ExitReason, RunNumber, Seq, WorkerId, WorkerStatus,
-    event::Event,
+    ExitReason, RunNumber, Seq, TaskId, WorkerId, WorkerStatus,
+    event::{Event, WorkerPlace},
     frame::Command,
     notification::{Notification, NotificationKey, NotificationKind, NotificationStatus},
     process::{EXIT_FILE, ExitFile, KEEPER_FILE, ProcessExit},
-    record::{RecordBody, RecordHead, RunEnd},
+    record::{Move, RecordBody, RecordHead, RunEnd},
 };
 
 use super::Actor;
@@ -55,6 +55,9 @@ impl Actor {
         let Some(present) = worker.last_run() else { return Ok(()) };
         if present.end.is_none() {
             let task_id = present.task_id;
+            if let Some(to) = worker.moving.clone().filter(|_| worker.stop.is_none()) {
+                return self.go_on_elsewhere(worker_id, run, &to).await;
+            }
             let restarts = present.restarts + 1;
             let bound = self.model.spec.worker_restarts;
             if worker.stop.is_none() && present.restarts < bound && may_start_again(exit.as_ref(), worker) {
@@ -79,33 +82,75 @@ impl Actor {
         Ok(())
     }
 
+    /// The same run goes on at another place, in a new process, from its transcript.
+    async fn go_on_elsewhere(
+        &mut self,
+        worker_id: &WorkerId,
+        run: RunNumber,
+        to: &Move,
+    ) -> Result<(), OrderError> {
+        let Some(worker) = self.model.worker(worker_id) else { return Ok(()) };
+        let Some(present) = worker.last_run() else { return Ok(()) };
+        let (task_id, restarts) = (present.task_id, present.restarts);
+        let place = match to {
+            Move::Worktree { name } => {
+                let branch = match &worker.spec.branch {
+                    Some(branch) => branch.clone(),
+                    None => {
+                        let words = name.as_deref().unwrap_or(&worker.spec.description);
+                        run::planned_branch(&self.model, worker_id, words)
+                    }
+                };
+                let path = run::worktree_path(&self.shared, &self.model, worker_id);
+                WorkerPlace::Worktree { path, branch, name: name.clone() }
+            }
+            Move::Checkout { discard } => {
+                WorkerPlace::Checkout { path: self.model.spec.repo.clone(), kept: !discard }
+            }
+        };
+        let mut events = self.withdraw_requests(worker_id, "its agent went elsewhere");
+        events.push(Event::WorkerMoved { worker_id: worker_id.clone(), place });
+        events.extend(self.next_process(worker_id, run, task_id, restarts, "its agent went elsewhere"));
+        self.append(events).await?;
+        self.launch(worker_id);
+        Ok(())
+    }
+
     /// The same run goes on in a new process, from its transcript.
     async fn start_again(
         &mut self,
         worker_id: &WorkerId,
         run: RunNumber,
-        task_id: swarm_protocol::TaskId,
+        task_id: TaskId,
         restarts: u32,
         exit: Option<&ExitFile>,
     ) -> Result<(), OrderError> {
-        // The dead process's files must not be taken for the new one's, should this server die before it starts.
+        let mut events = self.withdraw_requests(worker_id, "its process died");
+        events.extend(self.next_process(worker_id, run, task_id, restarts, &describe_exit(exit)));
+        self.append(events).await?;
+        self.launch(worker_id);
+        Ok(())
+    }
+
+    /// The events that begin another process of the same run.
+    fn next_process(
+        &self,
+        worker_id: &WorkerId,
+        run: RunNumber,
+        task_id: TaskId,
+        restarts: u32,
+        why: &str,
+    ) -> Vec<Event> {
+        // The old process's files must not be taken for the new one's, should this server die before it starts.
         let run_dir = self.shared.home.run_dir(&self.model.spec.repo_key, self.model.id, worker_id, run);
         for stale in [EXIT_FILE, KEEPER_FILE] {
             std::fs::remove_file(run_dir.join(stale)).ok();
         }
-        let why = describe_exit(exit);
-        let mut events = self.withdraw_requests(worker_id, "its process died");
-        events.push(Event::WorkerRun {
-            worker_id: worker_id.clone(),
-            run,
-            reason: format!("started again: {why}"),
-            task_id,
-            restarts,
-        });
+        let reason = format!("started again: {why}");
+        let mut events =
+            vec![Event::WorkerRun { worker_id: worker_id.clone(), run, reason, task_id, restarts }];
         events.extend(self.step(worker_id, LifeEvent::StartedAgain, why));
-        self.append(events).await?;
-        self.launch(worker_id);
-        Ok(())
+        events
     }
 
     pub(super) fn withdraw_requests(&mut self, worker_id: &WorkerId, reason: &str) -> Vec<Event> {

@@ -324,6 +324,19 @@ impl Actor {
         }
     }
 
+    pub(super) async fn worktree_left(&mut self, worker_id: WorkerId, is_gone: bool, reason: String) {
+        let event = Event::WorkerWorktree {
+            worker_id,
+            exists: !is_gone,
+            branch_exists: !is_gone,
+            branch: None,
+            reason,
+        };
+        if let Err(error) = self.append(vec![event]).await {
+            self.note_failure(&error);
+        }
+    }
+
     pub(super) async fn process_started(
         &mut self,
         worker_id: &WorkerId,

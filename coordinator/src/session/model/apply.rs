@@ -191,6 +191,7 @@ impl SessionModel {
             | Event::WorkerCommandSettled { .. }
             | Event::WorkerRecord { .. }
             | Event::WorkerRewound { .. }
+            | Event::WorkerMoved { .. }
             | Event::WorkerRunEnded { .. }
             | Event::WorkerWorktree { .. }
             | Event::ReviewMerged { .. }
@@ -334,6 +335,9 @@ impl SessionModel {
             stop_seq: None,
             worktree_exists: false,
             branch_exists: false,
+            moving: None,
+            moved: false,
+            is_outside: false,
             snapshots: 0,
             merged_into: None,
             kept_ref: None,

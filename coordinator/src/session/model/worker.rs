@@ -3,12 +3,12 @@
 use swarm_protocol::{
     CommandId, RunNumber, Seq, TaskId, Timestamp, ToolUseId, Usage, WaitingFor, WorkerStatus,
     api::StatusChange,
-    event::Event,
+    event::{Event, WorkerPlace},
     frame::{Command, RecordMark},
-    launch::WorkerSpec,
+    launch::{Isolation, WorkerSpec},
     notification::Outcome,
     process::ProcessIdentity,
-    record::RunEnd,
+    record::{Move, RunEnd},
     usage::Cost,
 };
 
@@ -64,6 +64,12 @@ pub(crate) struct WorkerModel {
     pub(crate) stop_seq: Option<Seq>,
     pub(crate) worktree_exists: bool,
     pub(crate) branch_exists: bool,
+    /// Where the agent wants to go on, as soon as its present process has ended.
+    pub(crate) moving: Option<Move>,
+    /// Its next process is to be told where it stands.
+    pub(crate) moved: bool,
+    /// It has a worktree and stands in the user's checkout.
+    pub(crate) is_outside: bool,
     pub(crate) snapshots: u32,
     pub(crate) merged_into: Option<String>,
     pub(crate) kept_ref: Option<String>,
@@ -161,6 +167,7 @@ impl WorkerModel {
                     keeper: keeper.clone(),
                     token_sha256: token_sha256.clone(),
                 });
+                self.moved = false;
             }
             Event::WorkerState { from, status, waiting_for, position, reason, .. } => {
                 self.status = *status;
@@ -187,6 +194,10 @@ impl WorkerModel {
                     self.sandbox_tier = Some(started.sandbox_tier);
                 }
                 self.last_record = Some(RecordMark { n: record.n, uuid: record.uuid });
+                let moves = record.tools.iter().filter(|tool| tool.is_error == Some(false));
+                if let Some(to) = moves.filter_map(|tool| tool.moves.as_ref()).next_back() {
+                    self.moving = Some(to.clone());
+                }
                 if record.record == "snapshot" {
                     self.snapshots += 1;
                 }
@@ -205,7 +216,14 @@ impl WorkerModel {
                     last.n = *n;
                 }
             }
+            Event::WorkerMoved { place, .. } => {
+                self.moving = None;
+                self.moved = true;
+                self.stand_at(place);
+            }
             Event::WorkerRunEnded { run, end, .. } => {
+                // It went nowhere, whatever its conversation says.
+                self.moved |= self.moving.take().is_some();
                 if let Some(present) = self.runs.iter_mut().find(|present| present.run == *run) {
                     present.end = Some((**end).clone());
                 }
@@ -213,6 +231,12 @@ impl WorkerModel {
             Event::WorkerWorktree { exists, branch_exists, branch, .. } => {
                 if branch.is_some() {
                     self.spec.branch.clone_from(branch);
+                    // What an agent had thrown away is its own again, and it stands outside of it.
+                    self.is_outside |= self.spec.isolation == Isolation::None;
+                    self.spec.isolation = match self.spec.isolation {
+                        Isolation::None => Isolation::Worktree,
+                        isolation => isolation,
+                    };
                 }
                 self.worktree_exists = *exists;
                 self.branch_exists = *branch_exists;
@@ -221,6 +245,27 @@ impl WorkerModel {
             Event::ReviewDiscarded { kept_ref, .. } => self.kept_ref = Some(kept_ref.clone()),
             Event::ReviewRestored { .. } => self.kept_ref = None,
             _ => {}
+        }
+    }
+
+    fn stand_at(&mut self, place: &WorkerPlace) {
+        self.is_outside = false;
+        match place {
+            WorkerPlace::Worktree { path, branch, name } => {
+                self.spec.isolation = Isolation::Worktree;
+                self.spec.worktree.clone_from(path);
+                self.spec.branch = Some(branch.clone());
+                if let Some(name) = name {
+                    self.spec.description.clone_from(name);
+                }
+            }
+            // What is reviewed and continued stays where it is.
+            WorkerPlace::Checkout { kept: true, .. } => self.is_outside = true,
+            WorkerPlace::Checkout { kept: false, path } => {
+                self.spec.isolation = Isolation::None;
+                self.spec.worktree.clone_from(path);
+                self.spec.branch = None;
+            }
         }
     }
 }
