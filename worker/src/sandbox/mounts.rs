@@ -127,10 +127,8 @@ fn open(parent: Option<&OwnedFd>, path: &Path, flags: OFlag) -> Result<OwnedFd, 
 /// The private home, made when it is missing.
 fn open_home(path: &Path) -> Result<OwnedFd, Errno> {
     let (parent, name) = parent_of(path)?;
-    match mkdirat(&parent, name, Mode::S_IRWXU) {
-        Ok(()) | Err(Errno::EEXIST) => open(Some(&parent), Path::new(name), OFlag::O_DIRECTORY),
-        Err(error) => Err(error),
-    }
+    there(mkdirat(&parent, name, Mode::S_IRWXU))?;
+    open(Some(&parent), Path::new(name), OFlag::O_DIRECTORY)
 }
 
 /// A file that may have to be made; what is no regular file is passed over.
@@ -138,10 +136,7 @@ fn open_file(path: &Path, made: bool) -> Result<OwnedFd, Errno> {
     let (parent, name) = parent_of(path)?;
     if made {
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        match openat(&parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
-            Ok(_) | Err(Errno::EEXIST) => {}
-            Err(error) => return Err(error),
-        }
+        there(openat(&parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?;
     }
     let file = open(Some(&parent), Path::new(name), OFlag::empty())?;
     let is_file = fstat(&file)?.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
@@ -200,12 +195,21 @@ fn mount_point(root: &OwnedFd, path: &Path, is_dir: bool) -> Result<OwnedFd, Err
     let parent = directory(root, inside.parent().unwrap_or(Path::new("")))?;
     let name = Path::new(inside.file_name().ok_or(Errno::EINVAL)?);
     if is_dir {
-        mkdirat(&parent, name, Mode::from_bits_truncate(0o755))?;
+        there(mkdirat(&parent, name, Mode::from_bits_truncate(0o755)))?;
     } else {
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        openat(&parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        there(openat(&parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?;
     }
     open(Some(&parent), name, kind)
+}
+
+/// Commands that begin at once share a home and a temp directory: what another one made meanwhile is as good. Whether it
+/// is what was wanted shows when it is opened.
+fn there<T>(made: Result<T, Errno>) -> Result<(), Errno> {
+    match made {
+        Ok(_) | Err(Errno::EEXIST) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A directory, made with those above it.
@@ -216,7 +220,7 @@ fn directory(root: &OwnedFd, inside: &Path) -> Result<OwnedFd, Errno> {
         let name = Path::new(name);
         at = match open(Some(&at), name, OFlag::O_DIRECTORY) {
             Err(Errno::ENOENT) => {
-                mkdirat(&at, name, Mode::from_bits_truncate(0o755))?;
+                there(mkdirat(&at, name, Mode::from_bits_truncate(0o755)))?;
                 open(Some(&at), name, OFlag::O_DIRECTORY)?
             }
             opened => opened?,

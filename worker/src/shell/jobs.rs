@@ -234,6 +234,12 @@ impl Shell {
         }
     }
 
+    /// Whether a job has ended whose end nobody has asked for.
+    #[must_use]
+    pub fn has_untold_ends(&self) -> bool {
+        !locked(&self.jobs.ended).is_empty()
+    }
+
     #[must_use]
     pub fn has_running_jobs(&self) -> bool {
         self.jobs.n_running() > 0

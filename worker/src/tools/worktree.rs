@@ -55,6 +55,11 @@ impl Standing {
                 running.join(", ")
             ));
         }
+        if self.shell.has_untold_ends() {
+            return ToolOutput::error(
+                "A background job has ended: you read of it next. Call this again after that.",
+            );
+        }
         if self.moves.set(to.clone()).is_err() {
             return ToolOutput::error("You are leaving this place already.");
         }
@@ -84,7 +89,8 @@ impl Tool for EnterWorktree {
     fn description(&self) -> String {
         "Goes into a git worktree of your own, on a new branch, or back into the one that you left. In the person's \
          checkout you can only look: call this before you change anything. The worktree holds the commit that the task \
-         began from, not what is uncommitted in the checkout. Variables and directory of your shell begin anew."
+         began from, not what is uncommitted in the checkout. Variables and directory of \
+         your shell begin anew, and reminders are gone."
             .to_owned()
     }
 

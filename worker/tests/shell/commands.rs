@@ -210,6 +210,28 @@ async fn x08_a_thousand_commands_leave_no_zombie() {
     assert_eq!(std::fs::read_dir(fixture.root().join("output")).unwrap().count(), 0);
 }
 
+/// They share a temp directory, in which the places that they see below `/tmp` are made by whoever needs them first.
+#[tokio::test]
+async fn commands_that_begin_at_once_do_not_trip_over_each_other() {
+    if !has(Tier::Namespaces) {
+        return;
+    }
+    for _ in 0..3 {
+        let fixture = Fixture::on(Tier::Namespaces, |config| {
+            let root = config.policy.worktree.parent().unwrap().to_owned();
+            for n in 0..30 {
+                let place = root.join(format!("outside/{n}/a/b/c"));
+                std::fs::create_dir_all(&place).unwrap();
+                config.policy.readable.push(place);
+            }
+        });
+        let outcomes = futures::future::join_all((0..8).map(|_| fixture.outcome("true"))).await;
+        for outcome in outcomes {
+            assert_eq!(outcome.exit, CommandExit::Code(0), "{}", outcome.output.text);
+        }
+    }
+}
+
 /// The figures are for who reads the output; that it ends is what is tested.
 #[tokio::test]
 async fn what_a_command_costs_on_each_tier() {
