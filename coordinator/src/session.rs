@@ -106,9 +106,6 @@ pub(crate) struct Submitted {
     pub(crate) after: Seq,
 }
 
-/// What the key of the search service is filed under; no provider is called so.
-pub(crate) const SEARCH_KEY: &str = "web.search";
-
 /// Keys by provider; memory only.
 #[derive(Clone, Default)]
 pub(crate) struct KeyRing(pub(crate) BTreeMap<String, String>);

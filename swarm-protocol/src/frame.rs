@@ -303,6 +303,9 @@ pub struct Keys {
     /// Of the search service.
     #[serde(default)]
     pub search: Option<String>,
+    /// Of the other swarm server.
+    #[serde(default)]
+    pub remote: Option<String>,
 }
 
 impl std::fmt::Debug for Keys {

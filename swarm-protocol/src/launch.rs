@@ -295,6 +295,36 @@ pub struct ToolSettings {
     pub language_servers: Vec<LanguageServer>,
     /// Whether there is a REPL.
     pub repl: bool,
+    /// The server that RemoteTrigger gives tasks to; without one there is no RemoteTrigger.
+    pub remote: Option<RemoteServer>,
+}
+
+/// What the search service's key is filed under; no provider is called so.
+pub const SEARCH_KEY: &str = "web.search";
+/// What the other swarm server's token is filed under.
+pub const REMOTE_TOKEN: &str = "remote";
+
+impl ToolSettings {
+    /// Keys that tools need beside those of the models: what each is filed under, and the variable that holds it.
+    pub fn key_variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let search = self.web.search.as_ref().and_then(|service| service.key_env.as_deref());
+        let remote = self.remote.as_ref().and_then(|server| server.token_env.as_deref());
+        [(SEARCH_KEY, search), (REMOTE_TOKEN, remote)]
+            .into_iter()
+            .filter_map(|(name, variable)| Some((name, variable?)))
+    }
+}
+
+/// Another swarm server. No token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct RemoteServer {
+    /// Its URL, without the path of the API.
+    pub url: String,
+    /// The variable that holds its token, when it needs one.
+    pub token_env: Option<String>,
+    /// A directory of that machine, inside the repository that tasks are for unless they name another.
+    pub repo: Option<String>,
 }
 
 /// A language server.

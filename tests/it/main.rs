@@ -28,6 +28,7 @@ mod pacing;
 mod people;
 mod permissions;
 mod processes;
+mod remote;
 mod repositories;
 mod room;
 mod searching;

@@ -256,12 +256,16 @@ impl Agent {
                 Err(_) => return ExitReason::AbortedStreaming,
             },
         };
-        for key in [&keys.model, &keys.helper, &keys.fallback, &keys.search].into_iter().flatten() {
+        for key in
+            [&keys.model, &keys.helper, &keys.fallback, &keys.search, &keys.remote].into_iter().flatten()
+        {
             self.link.outbox.masker().know(key);
         }
-        if let Some(key) = &keys.search {
-            // It comes once; a second one would be the same.
-            drop(parts.search_key.set(key.clone()));
+        for (key, place) in [(&keys.search, &parts.search_key), (&keys.remote, &parts.remote_token)] {
+            if let Some(key) = key {
+                // It comes once; a second one would be the same.
+                drop(place.set(key.clone()));
+            }
         }
         if let Some(command) = self.launch.setup.clone()
             && setup::is_due(&self.launch, parts, self.recorder.facts().has_requests)

@@ -29,6 +29,7 @@ pub mod notebook_edit;
 pub mod people;
 mod place;
 pub mod read;
+pub mod remote;
 pub mod repl;
 pub mod retrieve;
 pub mod search;
@@ -44,6 +45,9 @@ pub use memory::FileMemory;
 
 /// Says whether a path may be seen; what a deny rule hides is as if it were not there.
 pub type Visible = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
+
+/// Where the key of a service is found once the server has sent it.
+pub type ServiceKey = Arc<std::sync::OnceLock<String>>;
 
 /// What the file tools of one run share.
 pub struct Files {

@@ -93,7 +93,7 @@ const fn up_to(seconds: u64) -> Kind {
 const DAY: u64 = 24 * 60 * 60;
 
 /// All settings, in the order `swarm config` prints them.
-pub(crate) const KEYS: [Key; 54] = [
+pub(crate) const KEYS: [Key; 57] = [
     gated("model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("coordinator_model", Kind::Model, "", "\"anthropic/NAME\""),
     gated("worker_model", Kind::Model, "", "\"anthropic/NAME\""),
@@ -161,6 +161,9 @@ pub(crate) const KEYS: [Key; 54] = [
         "[\"/results\", \"/title\", \"/url\", \"/content\"]",
         "[\"/web/results\", \"/title\", \"/url\", \"/description\"]",
     ),
+    server("remote.url", Kind::Url, "", "\"https://swarm.example.com\""),
+    server("remote.token_env", Kind::Variable, "", "\"REMOTE_SWARM_TOKEN\""),
+    server("remote.repo", Kind::Text, "", "\"/srv/repos/app\""),
     gated("lsp.servers", Kind::LanguageServers, "[]", "[\"zig,zon: zls\"]"),
     gated("repl.enabled", Kind::Bool, "false", "true"),
 ];

@@ -1,6 +1,6 @@
 //! Values of single tools' settings: addresses, the search service and how its answers are laid out, language servers.
 
-use swarm_protocol::launch::{LanguageServer, SearchService, ToolSettings, WebSettings};
+use swarm_protocol::launch::{LanguageServer, RemoteServer, SearchService, ToolSettings, WebSettings};
 
 use super::{
     keys::Kind,
@@ -78,5 +78,10 @@ pub(super) fn settings(
         web: WebSettings { allow_private: texts("web.allow_private"), search },
         language_servers: texts("lsp.servers").iter().filter_map(|text| language_server(text)).collect(),
         repl: flag("repl.enabled"),
+        remote: text("remote.url").map(|url| RemoteServer {
+            url,
+            token_env: text("remote.token_env"),
+            repo: text("remote.repo"),
+        }),
     }
 }

@@ -123,12 +123,11 @@ pub(crate) fn context(around: &Surroundings, settings: &Settings) -> ClientConte
         source: flag.flag.clone(),
     });
     let config = &settings.config;
-    let of_search = config.tools.web.search.as_ref().and_then(|service| service.key_env.as_deref());
     let named: Vec<&str> = config
         .endpoints
         .values()
         .filter_map(|endpoint| endpoint.key_env.as_deref())
-        .chain(of_search)
+        .chain(config.tools.key_variables().map(|(_, variable)| variable))
         .collect();
     let (secrets, environment) = sort_variables(&around.variables, &named);
     ClientContext {

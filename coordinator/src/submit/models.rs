@@ -3,13 +3,13 @@
 use agent_host::Config;
 use swarm_protocol::{
     api::ClientContext,
-    launch::{ModelEndpoint, Models, WebSettings},
+    launch::{ModelEndpoint, Models, ToolSettings},
 };
 
 use super::{SubmitError, source::Source};
 use crate::{
     server::{Shared, profiles},
-    session::{KeyRing, SEARCH_KEY, SessionHandle},
+    session::{KeyRing, SessionHandle},
 };
 
 pub(super) fn models(config: &Config, source: &Source) -> Result<(Models, KeyRing), SubmitError> {
@@ -36,14 +36,16 @@ pub(super) fn models(config: &Config, source: &Source) -> Result<(Models, KeyRin
         helper: config.helper_model.as_deref().map(&mut resolve).transpose()?,
         fallback: config.fallback_model.as_deref().map(&mut resolve).transpose()?,
     };
-    keys.0.extend(search_key(&config.tools.web, &environment));
+    keys.0.extend(of_services(&config.tools, &environment));
     Ok((models, keys))
 }
 
-/// The key of the search service, under its name.
-fn search_key(web: &WebSettings, environment: &impl Fn(&str) -> Option<String>) -> Option<(String, String)> {
-    let variable = web.search.as_ref()?.key_env.as_deref()?;
-    Some((SEARCH_KEY.to_owned(), environment(variable)?))
+/// Keys of what tools ask beside the models, under their names.
+fn of_services(
+    tools: &ToolSettings,
+    environment: &impl Fn(&str) -> Option<String>,
+) -> impl Iterator<Item = (String, String)> {
+    tools.key_variables().filter_map(|(name, variable)| Some((name.to_owned(), environment(variable)?)))
 }
 
 /// A cap in dollars can only be kept where every call has a price.
@@ -75,8 +77,8 @@ pub(crate) async fn continue_keys(
 ) -> Result<KeyRing, SubmitError> {
     let mut keys = KeyRing::default();
     let Some(client) = client else { return Ok(keys) };
-    let (models, web) =
-        handle.read(|model| (model.spec.models.clone(), model.spec.worker_limits.tools.web.clone())).await?;
+    let (models, tools) =
+        handle.read(|model| (model.spec.models.clone(), model.spec.worker_limits.tools.clone())).await?;
     let environment = |name: &str| client.secrets.get(name).cloned();
     let profiles = profiles(&shared.settings);
     let endpoints =
@@ -90,6 +92,6 @@ pub(crate) async fn continue_keys(
             keys.0.insert(endpoint.provider.clone(), key);
         }
     }
-    keys.0.extend(search_key(&web, &environment));
+    keys.0.extend(of_services(&tools, &environment));
     Ok(keys)
 }

@@ -44,14 +44,14 @@ use crate::{
         environment::{PORT_BASE, RUN_MARKER},
     },
     tools::{
-        self, Files,
+        self, Files, ServiceKey,
         bash::Commands,
         config::{Adjustable, Config, RunSetting, RunValue},
         cron::Reminders,
         lsp::{Languages, LanguagesConfig, Lsp, WithDiagnostics},
+        remote::RemoteTrigger,
         repl::{Repl, ReplTool},
         sleep::Sleep,
-        web::SearchKey,
         worktree::Standing,
     },
     tree::Tree,
@@ -72,7 +72,8 @@ pub(crate) struct Parts {
     /// What inner agents think with.
     pub(crate) minds: Arc<OnceLock<Minds>>,
     /// Set when the server has sent its keys.
-    pub(crate) search_key: SearchKey,
+    pub(crate) search_key: ServiceKey,
+    pub(crate) remote_token: ServiceKey,
     pub(crate) languages: Arc<Languages>,
     pub(crate) repl: Arc<Repl>,
     /// Where an agent stands that may move.
@@ -226,12 +227,15 @@ impl Parts {
         if launch.solo {
             tools.extend(tools::worktree::tools(&standing));
         }
-        let search_key = SearchKey::default();
+        let (search_key, remote_token) = (ServiceKey::default(), ServiceKey::default());
         let may_follow = {
             let gate = gate.clone();
             Arc::new(move |host: &str| gate.allows_host("WebFetch", host))
         };
         tools.extend(tools::web::tools(&launch.limits.tools.web, may_follow, search_key.clone()));
+        if let Some(server) = launch.limits.tools.remote.clone() {
+            tools.push(RemoteTrigger::new(server, remote_token.clone(), launch.session_id, &launch.spec.id));
+        }
         let repl = Repl::new(shell.clone());
         if launch.limits.tools.repl {
             tools.push(Arc::new(ReplTool(repl.clone())));
@@ -256,6 +260,7 @@ impl Parts {
             environment,
             minds,
             search_key,
+            remote_token,
             languages,
             repl,
             standing,

@@ -18,11 +18,13 @@ pub use self::{
     search::WebSearch,
 };
 
+use super::ServiceKey;
+
 /// Says whether the rules allow a tool to ask this host without a person's word.
 pub type MayFollow = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// The tools of the web. `search_key` is the search service's, when it has one.
-pub fn tools(settings: &WebSettings, may_follow: MayFollow, search_key: SearchKey) -> Vec<Arc<dyn Tool>> {
+pub fn tools(settings: &WebSettings, may_follow: MayFollow, search_key: ServiceKey) -> Vec<Arc<dyn Tool>> {
     let fetcher = Arc::new(Fetcher::new(&settings.allow_private, Limits::default()));
     let mut tools: Vec<Arc<dyn Tool>> = vec![Arc::new(WebFetch::new(fetcher, may_follow))];
     if let Some(service) = &settings.search {
@@ -30,9 +32,6 @@ pub fn tools(settings: &WebSettings, may_follow: MayFollow, search_key: SearchKe
     }
     tools
 }
-
-/// Where the key of the search service is found once the server has sent it.
-pub type SearchKey = Arc<std::sync::OnceLock<String>>;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use super::*;
 fn settings_of_single_tools() {
     let text = "[web]\nallow_private = [\"127.0.0.1:8080\", \"10.0.0.0/8\"]\n\
                search_url = \"https://search.example.com/?q={query}\"\nsearch_key_env = \"SEARCH_KEY\"\n\
+               [remote]\nurl = \"https://swarm.example.com\"\ntoken_env = \"REMOTE_TOKEN\"\nrepo = \"/srv/app\"\n\
                [lsp]\nservers = [\".Zig,zon: zls --stdio\"]\n[repl]\nenabled = true\n";
     let config = home(text).unwrap();
     let tools = &config.tools;
@@ -21,6 +22,9 @@ fn settings_of_single_tools() {
         (&["zig".to_owned(), "zon".to_owned()][..], &["zls".to_owned(), "--stdio".to_owned()][..])
     );
     assert!(tools.repl);
+    let variables: Vec<_> = tools.key_variables().collect();
+    assert_eq!(variables, [("web.search", "SEARCH_KEY"), ("remote", "REMOTE_TOKEN")]);
+    assert_eq!(tools.remote.as_ref().unwrap().repo.as_deref(), Some("/srv/app"));
     let env = [("SWARM_WEB_ALLOW_PRIVATE".to_owned(), "10.0.0.1, ::1".to_owned())];
     let config = Config::new(&ConfigInputs { env: &env, ..ConfigInputs::default() }).unwrap();
     assert_eq!(config.tools.web.allow_private, ["10.0.0.1", "::1"]);
@@ -32,6 +36,8 @@ fn settings_of_single_tools() {
         ("web.search_key_env = \"sk-123\"", "not the key itself"),
         ("web.search_key_header = \"x-key: abc\"", "must be a header such as"),
         ("web.search_pointers = [\"/a\"]", "must be four JSON pointers"),
+        ("remote.url = \"swarm.example.com\"", "must be"),
+        ("remote.token_env = \"abc-1\"", "not the key itself"),
         ("lsp.servers = [\"zls\"]", "must be a list of servers"),
         ("lsp.servers = [\"*.zig: zls\"]", "must be a list of servers"),
     ] {
@@ -48,7 +54,12 @@ fn settings_of_single_tools() {
         };
         Config::new(&inputs).map(|config| config.tools)
     };
-    for text in ["web.allow_private = [\"127.0.0.1\"]", "web.search_url = \"http://x/{query}\""] {
+    let of_server = [
+        "web.allow_private = [\"127.0.0.1\"]",
+        "web.search_url = \"http://x/{query}\"",
+        "remote.url = \"http://x\"",
+    ];
+    for text in of_server {
         assert!(repository(text, true).unwrap_err().to_string().contains("belongs in config.toml"));
     }
     let runs = "repl.enabled = true\nlsp.servers = [\"rs: ./evil\"]\n";

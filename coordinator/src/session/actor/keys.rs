@@ -5,12 +5,12 @@ use swarm_protocol::{
     SessionState, WaitingFor, WorkerId, WorkerStatus,
     event::Event,
     frame::{Keys, ToWorker},
-    launch::ModelEndpoint,
+    launch::{ModelEndpoint, REMOTE_TOKEN, SEARCH_KEY},
 };
 
 use super::Actor;
 use crate::{
-    session::{KeyRing, OrderError, SEARCH_KEY, engine::StartError},
+    session::{KeyRing, OrderError, engine::StartError},
     workers::lifecycle::LifeEvent,
 };
 
@@ -47,16 +47,17 @@ impl Actor {
             model: key(model),
             helper: self.model.spec.models.helper.as_ref().and_then(key),
             fallback: self.model.spec.models.fallback.as_ref().and_then(key),
-            search: self.search_key(),
+            search: self.service_key(SEARCH_KEY),
+            remote: self.service_key(REMOTE_TOKEN),
         }
     }
 
-    /// The search service's: the session's, else the server's own. Nobody waits for it.
-    fn search_key(&self) -> Option<String> {
-        let service = self.model.spec.worker_limits.tools.web.search.as_ref()?;
-        let variable = service.key_env.as_ref()?;
+    /// Of what a tool asks beside the models: the session's, else the server's own. Nobody waits for it.
+    fn service_key(&self, name: &str) -> Option<String> {
+        let tools = &self.model.spec.worker_limits.tools;
+        let (_, variable) = tools.key_variables().find(|(known, _)| *known == name)?;
         let own = || self.shared.environment.get(variable).filter(|key| !key.is_empty()).cloned();
-        self.keys.0.get(SEARCH_KEY).cloned().or_else(own)
+        self.keys.0.get(name).cloned().or_else(own)
     }
 
     /// What an agent that is queued, or that stands still in its process, lacks.

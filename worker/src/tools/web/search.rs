@@ -13,8 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use swarm_protocol::{error_chain, launch::SearchService};
 
-use super::SearchKey;
-use crate::tools::parse;
+use crate::tools::{ServiceKey, parse};
 
 /// Results of one answer.
 const MAX_RESULTS: usize = 20;
@@ -29,12 +28,12 @@ const TIME: Duration = Duration::from_secs(30);
 /// The tool.
 pub struct WebSearch {
     service: SearchService,
-    key: SearchKey,
+    key: ServiceKey,
 }
 
 impl WebSearch {
     /// `key` is set once the server has sent it.
-    pub fn new(service: SearchService, key: SearchKey) -> Self {
+    pub fn new(service: SearchService, key: ServiceKey) -> Self {
         // A second installation fails, and that is fine: the first one stands.
         drop(rustls::crypto::ring::default_provider().install_default());
         Self { service, key }

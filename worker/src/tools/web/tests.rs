@@ -352,7 +352,7 @@ async fn a_search_asks_the_configured_service_and_filters_by_domain() {
         ),
     })
     .await;
-    let key = SearchKey::default();
+    let key = ServiceKey::default();
     let tool = WebSearch::new(service(&site), key.clone());
     let search = async |input: Value| call(&tool, input).await;
     says(
@@ -392,7 +392,7 @@ async fn a_search_asks_the_configured_service_and_filters_by_domain() {
 #[test]
 fn a_search_is_offered_only_where_it_is_configured() {
     let names = |settings: &WebSettings| {
-        let tools = tools(settings, Arc::new(|_: &str| false), SearchKey::default());
+        let tools = tools(settings, Arc::new(|_: &str| false), ServiceKey::default());
         tools.iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(&WebSettings::default()), ["WebFetch"]);
