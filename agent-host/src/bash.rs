@@ -51,6 +51,8 @@ pub struct PlainCommand {
     pub depth: usize,
     /// Ended by `&`.
     pub background: bool,
+    /// Behind a `!`: what follows by `&&` follows its failure.
+    pub negated: bool,
 }
 
 /// The operator between two commands.

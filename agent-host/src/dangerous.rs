@@ -157,8 +157,10 @@ impl DangerousForm {
         if self.flags.is_empty() && self.args.is_empty() {
             return true;
         }
+        let program = crate::bash::base_name(command.program().unwrap_or_default());
+        let one_dash = LONG_BY_ONE_DASH.contains(&program);
         args.iter().any(|arg| {
-            self.flags.iter().any(|flag| flag_matches(flag, arg, place))
+            self.flags.iter().any(|flag| flag_matches(flag, arg, place, one_dash))
                 || self.args.iter().any(|pattern| arg_matches(pattern, arg))
         })
     }
@@ -208,7 +210,10 @@ pub(crate) fn subcommand(command: &PlainCommand) -> Subcommand {
     Subcommand::None
 }
 
-fn flag_matches(flag: &str, arg: &Word, place: &Place<'_>) -> bool {
+/// Programs that take long options behind one dash as well.
+const LONG_BY_ONE_DASH: [&str; 5] = ["npm", "npx", "pnpm", "pnpx", "yarn"];
+
+fn flag_matches(flag: &str, arg: &Word, place: &Place<'_>, one_dash: bool) -> bool {
     let Some(text) = arg.text() else { return arg.may_be_option() };
     // A file may bear the name of an option, and `-*` or `*` become it.
     let may_expand_to_option = arg.glob && text.starts_with(['*', '?', '[', '-']);
@@ -219,13 +224,20 @@ fn flag_matches(flag: &str, arg: &Word, place: &Place<'_>) -> bool {
         return false;
     }
     if let Some(long) = flag.strip_prefix("--") {
-        let Some(given) = text.strip_prefix("--") else { return false };
+        let given = match text.strip_prefix("--") {
+            Some(given) => given,
+            // One letter is a short option.
+            None if one_dash && text.len() > 2 => &text[1..],
+            None => return false,
+        };
+        // Any start of a name that no other one shares is taken for it; which others there are, nobody knows here.
         let name = given.split('=').next().unwrap_or_default();
-        return name == long || (name.len() >= 3 && long.starts_with(name));
+        return !name.is_empty() && long.starts_with(name);
     }
     match flag.strip_prefix('-') {
         Some(letter) if letter.chars().count() == 1 => !text.starts_with("--") && text[1..].contains(letter),
-        _ => text == flag,
+        // `-exec` of go is also `--exec=x`.
+        _ => text.trim_start_matches('-').split('=').next() == Some(flag.trim_start_matches('-')),
     }
 }
 

@@ -67,6 +67,12 @@ impl PathResolver for DiskPaths {
         path.symlink_metadata().is_ok()
     }
 
+    fn names(&self, directory: &Path, most: usize) -> Option<Vec<OsString>> {
+        let Ok(entries) = fs::read_dir(directory) else { return Some(Vec::new()) };
+        let names: Vec<OsString> = entries.flatten().take(most + 1).map(|entry| entry.file_name()).collect();
+        (names.len() <= most).then_some(names)
+    }
+
     fn look_below(&self, directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Look {
         let mut open = vec![directory.to_path_buf()];
         let mut n_seen = 0;

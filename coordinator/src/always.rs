@@ -1,9 +1,14 @@
 //! "Always": writing a rule to the settings file that is a person's own.
 
+use std::path::Path;
+
 use agent_host::{RulePlace, remember};
 use swarm_protocol::permission::RuleBehavior;
 
 use crate::{server::Shared, session::model::SessionModel};
+
+/// A person's own settings of a project.
+const LOCAL: &str = ".claude/settings.local.json";
 
 /// The file `always` writes to: the project's `settings.local.json` when git ignores it, else one under
 /// `$SWARM_HOME`.
@@ -12,10 +17,15 @@ pub(crate) fn place(shared: &Shared, model: &SessionModel) -> RulePlace {
     RulePlace::of_project(&model.spec.repo, shared.home.root(), ignored)
 }
 
-/// Whether git ignores `.claude/settings.local.json` in this checkout.
-pub(crate) fn local_is_ignored(checkout: &std::path::Path) -> bool {
-    worktree_manager::is_ignored(checkout, std::path::Path::new(".claude/settings.local.json"))
-        .unwrap_or(false)
+/// Whether `.claude/settings.local.json` of this checkout is the person's own: git ignores it and does not track it, nor
+/// what it leads to in the checkout, should there be links on the way.
+pub(crate) fn local_is_ignored(checkout: &Path) -> bool {
+    let is_own = |path: &Path| worktree_manager::is_ignored(checkout, path).unwrap_or(false);
+    let leads_to = || {
+        let (root, real) = (checkout.canonicalize().ok()?, checkout.join(LOCAL).canonicalize().ok()?);
+        real.strip_prefix(root).ok().map(Path::to_owned)
+    };
+    is_own(Path::new(LOCAL)) && leads_to().is_none_or(|real| is_own(&real))
 }
 
 /// Writes an allow rule; gives the file.

@@ -18,7 +18,7 @@ use std::{
 
 use agent_host::{DiskPaths, PathResolver, RuleSet, SandboxState};
 use async_trait::async_trait;
-use query_engine::ports::{Gate, GateAnswer, Observer, Repeats, Subject, Tool, ToolContext};
+use query_engine::ports::{Gate, GateAnswer, Observer, Repeats, Tool, ToolContext};
 use serde_json::Value;
 use swarm_protocol::{
     PermissionRequestId, RunNumber, ToolUseId, Usage, WorkerId,
@@ -224,6 +224,7 @@ impl WorkerGate {
             subjects: tool.subjects(input),
             needs_nothing: tool.is_read_only(input) || tool.is_own_state(),
             cwd: self.shell.cwd(),
+            reals: Arc::default(),
         }
     }
 
@@ -237,21 +238,35 @@ impl WorkerGate {
         files: &Files,
     ) -> GateAnswer {
         let question = self.question(tool, input, &context.tool_use_id);
-        for subject in &question.subjects {
-            if let Subject::Read(path) | Subject::Write(path) = subject {
-                files.pass(&question.call, path);
-            }
-        }
         match self.judge.answer(&question).await {
             Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
             Ok(Ruling { answer, .. }) => match answer.behavior {
-                RuleBehavior::Allow => GateAnswer::Allow,
+                RuleBehavior::Allow => {
+                    Judge::pass(&question, files);
+                    GateAnswer::Allow
+                }
                 RuleBehavior::Deny => by_rules(&answer),
                 RuleBehavior::Ask => refused(format!(
                     "This call asks a person, which an inner agent cannot: {}. {SEEK}",
                     answer.by.because()
                 )),
             },
+        }
+    }
+
+    async fn judged_or_asked(&self, question: &Question, context: &ToolContext) -> GateAnswer {
+        match self.judge.answer(question).await {
+            Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
+            Ok(Ruling { answer, .. }) if answer.behavior == RuleBehavior::Deny => by_rules(&answer),
+            Ok(Ruling { answer, is_persons, is_judged }) => {
+                let asks = answer.behavior == RuleBehavior::Ask;
+                match self.judge.doubt(question).await {
+                    Some(doubt) => self.ask_about(question, context, asks.then_some(&answer), doubt).await,
+                    None if is_judged => self.judged(question, context, answer).await,
+                    None if asks => self.ask(question, context, answer, is_persons).await,
+                    None => GateAnswer::Allow,
+                }
+            }
         }
     }
 
@@ -266,19 +281,11 @@ impl Gate for WorkerGate {
     async fn check(&self, tool: &dyn Tool, input: &Value, context: &ToolContext) -> GateAnswer {
         let question = self.question(tool, input, &context.tool_use_id);
         self.automatic.heard(&question);
-        match self.judge.answer(&question).await {
-            Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
-            Ok(Ruling { answer, .. }) if answer.behavior == RuleBehavior::Deny => by_rules(&answer),
-            Ok(Ruling { answer, is_persons, is_judged }) => {
-                let asks = answer.behavior == RuleBehavior::Ask;
-                match self.judge.doubt(&question).await {
-                    Some(doubt) => self.ask_about(&question, context, asks.then_some(&answer), doubt).await,
-                    None if is_judged => self.judged(&question, context, answer).await,
-                    None if asks => self.ask(&question, context, answer, is_persons).await,
-                    None => GateAnswer::Allow,
-                }
-            }
+        let answer = self.judged_or_asked(&question, context).await;
+        if answer == GateAnswer::Allow {
+            self.judge.pass_own(&question);
         }
+        answer
     }
 
     fn take_spent(&self) -> Vec<(Usage, Cost)> {

@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use agent_host::{DiskPaths, PathResolver as _};
 use query_engine::ports::{Tool, ToolOutput, Transcript};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -61,8 +62,8 @@ pub struct Files {
     pub visible: Visible,
     /// Files read or written since somebody last asked: directories below may have instructions of their own.
     touched: Mutex<Vec<PathBuf>>,
-    /// Where the path of a call led when the gate let it pass.
-    passed: Mutex<HashMap<ToolUseId, PathBuf>>,
+    /// Where the paths of a call led when the gate judged it; none where that could not be told.
+    passed: Mutex<HashMap<(ToolUseId, PathBuf), Option<PathBuf>>>,
     /// What a person agreed to take for the text that a call names.
     agreed: Mutex<HashMap<ToolUseId, Vec<String>>>,
 }
@@ -87,10 +88,10 @@ impl Files {
         Self { memory: self.memory.copy(), ..copy }
     }
 
-    /// The gate let this call pass for what its path leads to now.
-    pub fn pass(&self, call: &ToolUseId, path: &Path) {
-        let real = disk::real_path(path);
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(call.clone(), real);
+    /// The gate judged this call for what its path led to then, and the tool works there and nowhere else.
+    pub fn pass(&self, call: &ToolUseId, path: &Path, real: Option<PathBuf>) {
+        let key = (call.clone(), path.to_owned());
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(key, real);
     }
 
     /// A person agreed that this call may change these texts, though it names others.
@@ -110,11 +111,17 @@ impl Files {
 
     fn real(&self, call: &ToolUseId, path: &Path, given: &str) -> Result<PathBuf, String> {
         let real = disk::real_path(path);
-        match self.passed.lock().unwrap_or_else(PoisonError::into_inner).remove(call) {
-            Some(passed) if passed != real => Err(format!(
+        let key = (call.clone(), path.to_owned());
+        let Some(passed) = self.passed.lock().unwrap_or_else(PoisonError::into_inner).remove(&key) else {
+            return Ok(real);
+        };
+        match passed {
+            Some(passed) if passed == real => Ok(real),
+            // A link to nothing: it is not followed, and what opens it says so.
+            Some(passed) if DiskPaths.resolve(path).as_ref() == Some(&passed) => Ok(real),
+            _ => Err(format!(
                 "{given} leads to another place than when the call was allowed; nothing was done."
             )),
-            Some(_) | None => Ok(real),
         }
     }
 

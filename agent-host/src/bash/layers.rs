@@ -58,8 +58,10 @@ fn too_complex(what: &str) -> TooComplex {
 
 /// The commands directly inside, and whether the wrapper is one that may be stripped.
 fn unwrap_once(command: &PlainCommand) -> Result<Vec<(PlainCommand, bool)>, TooComplex> {
-    let Some(program) = command.program() else { return Ok(Vec::new()) };
-    let program = base_name(program).to_owned();
+    let Some(written) = command.program() else { return Ok(Vec::new()) };
+    let program = base_name(written).to_owned();
+    // `./timeout` is another program, whatever it is called.
+    let is_plain = program == written;
     let args = command.argv.get(1..).unwrap_or_default();
     match program.as_str() {
         "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash" | "fish" => script_of_shell(args),
@@ -73,7 +75,11 @@ fn unwrap_once(command: &PlainCommand) -> Result<Vec<(PlainCommand, bool)>, TooC
         "export" => Ok(exported(command)),
         _ => {
             if let Some(wrapper) = wrappers::by_program(&program) {
-                return unwrap_wrapper(command, &program, args, &wrapper);
+                let mut found = unwrap_wrapper(command, &program, args, &wrapper)?;
+                for (_, transparent) in &mut found {
+                    *transparent &= is_plain;
+                }
+                return Ok(found);
             }
             let Subcommand::At(at) = subcommand(command) else { return Ok(Vec::new()) };
             let words: Vec<Option<&str>> = command.argv[at..].iter().map(Word::text).collect();
@@ -174,8 +180,8 @@ fn unwrap_wrapper(
         inner.argv.push(Word::unknown());
         transparent = at == 0;
     }
-    // `time -o FILE` writes a file.
-    if matches!(program, "time" | "gtime") && at > 1 {
+    // `time -o FILE` and `-oFILE` write a file.
+    if matches!(program, "time" | "gtime") && args[..at].iter().any(|arg| arg.text() != Some("-p")) {
         transparent = false;
     }
     inner.assignments.splice(0..0, command.assignments.iter().cloned());

@@ -66,7 +66,8 @@ fn try_parse(source: &str) -> Result<Vec<PlainCommand>, TooComplex> {
     check_text(source)?;
     let tree = tree(source)?;
     check_kinds(&tree)?;
-    let mut walk = Walk { source, commands: Vec::new(), connector: Connector::Start, depth: 0 };
+    let mut walk =
+        Walk { source, commands: Vec::new(), connector: Connector::Start, depth: 0, negated: false };
     walk.statements(tree.root_node())?;
     super::lexer::confirm(source, &walk.commands)?;
     Ok(walk.commands)
@@ -209,6 +210,7 @@ struct Walk<'a> {
     commands: Vec<PlainCommand>,
     connector: Connector,
     depth: usize,
+    negated: bool,
 }
 
 impl Walk<'_> {
@@ -250,9 +252,13 @@ impl Walk<'_> {
             self.connector = Connector::Next;
         }
         match node.kind() {
-            "program" | "list" | "pipeline" | "negated_command" | "subshell" | "compound_statement" => {
-                self.statements(node)
+            "negated_command" => {
+                let around = std::mem::replace(&mut self.negated, true);
+                let walked = self.statements(node);
+                self.negated = around;
+                walked
             }
+            "program" | "list" | "pipeline" | "subshell" | "compound_statement" => self.statements(node),
             "redirected_statement" => self.redirected(node),
             "command" => {
                 let command = self.command(node)?;
@@ -277,6 +283,7 @@ impl Walk<'_> {
         }
         command.after = self.connector;
         command.depth = self.depth;
+        command.negated = self.negated;
         self.connector = Connector::Start;
         self.commands.push(command);
         Ok(())

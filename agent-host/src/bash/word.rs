@@ -187,9 +187,12 @@ pub(super) fn has_brace_expansion(source: &str) -> bool {
             continue;
         }
         match (quote, c) {
-            (None | Some('"'), '\\') => escaped = true,
+            (None | Some('"' | '$'), '\\') => escaped = true,
+            // `$'…'`, in which a backslash keeps a quote from closing it.
+            (None, '\'') if previous == '$' => quote = Some('$'),
+            (Some('$'), '\'') => quote = None,
             (None, '\'' | '"') => quote = Some(c),
-            (Some(open_quote), c) if c == open_quote => quote = None,
+            (Some(open_quote), c) if c == open_quote && c != '$' => quote = None,
             (None, '{') if previous != '$' => open += 1,
             (None, '}') => open = open.saturating_sub(1),
             (None, ',') if open > 0 => return true,

@@ -205,7 +205,7 @@ fn git_global_option(command: &PlainCommand) -> bool {
 }
 
 fn git_config_write(args: &[Word]) -> bool {
-    let queries = ["--get", "--get-all", "--get-regexp", "--get-urlmatch", "--list", "-l", "get", "list"];
+    let queries = ["--get", "--get-all", "--get-regexp", "--get-urlmatch", "--list", "-l"];
     let writes = [
         "--add",
         "--unset",
@@ -225,7 +225,11 @@ fn git_config_write(args: &[Word]) -> bool {
     if texts.len() != args.len() || texts.iter().any(|text| writes.contains(text)) {
         return true;
     }
-    if texts.iter().any(|text| queries.contains(text)) {
+    // Behind the first operand they are values.
+    let options = texts.iter().take_while(|text| text.starts_with('-'));
+    if matches!(texts.first(), Some(&("get" | "list")))
+        || options.into_iter().any(|text| queries.contains(text))
+    {
         return false;
     }
     texts.iter().filter(|text| !text.starts_with('-')).count() != 1
@@ -311,11 +315,20 @@ fn sed_scripts(args: &[Word]) -> Vec<Option<String>> {
     let mut words = args.iter();
     while let Some(word) = words.next() {
         match word.text() {
-            Some("-e" | "--expression") => scripts.push(words.next().and_then(Word::text).map(str::to_owned)),
-            Some(text) if text.starts_with("--expression=") => {
-                scripts.push(text.split_once('=').map(|(_, s)| s.to_owned()))
+            Some("--") => {}
+            Some(text) if text.starts_with("--") => {
+                let (name, value) = match text[2..].split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (&text[2..], None),
+                };
+                // Abbreviated, too. What stands in a file is not known.
+                if "expression".starts_with(name) {
+                    let next = || words.next().and_then(Word::text);
+                    scripts.push(value.or_else(next).map(str::to_owned));
+                } else if "file".starts_with(name) {
+                    scripts.push(None);
+                }
             }
-            Some(text) if text.starts_with("--") => {}
             Some(text) if text.starts_with('-') && text.len() > 1 => {
                 // `-ne SCRIPT`; after `-i` the rest of the word is a suffix.
                 let letters = text.trim_start_matches('-').split('i').next().unwrap_or_default();

@@ -122,3 +122,31 @@ fn forms_by_command() {
         assert_eq!(form(command), expected, "`{command}`");
     }
 }
+
+/// GNU's and git's programs take any unique start of a long option for it.
+#[test]
+fn every_flag_of_the_table_is_known_by_its_starts_too() {
+    let forms = DangerousForms::embedded();
+    let place = Place {
+        cwds: &["/w".into()],
+        worktree: Path::new("/w"),
+        home: Path::new("/h"),
+        globs_may_be_options: false,
+    };
+    let mut tried = 0;
+    for form in forms.forms().iter().filter(|form| form.special.is_none() || !form.flags.is_empty()) {
+        let Some(program) = form.programs.iter().find(|program| !program.contains('*')) else { continue };
+        for long in form.flags.iter().filter_map(|flag| flag.strip_prefix("--")) {
+            for end in long.char_indices().map(|(at, c)| at + c.len_utf8()) {
+                for word in [format!("--{}", &long[..end]), format!("--{}=x", &long[..end])] {
+                    let words = [program.as_str()].into_iter().chain(form.sub.first().map(String::as_str));
+                    let argv = words.chain([word.as_str()]).map(Word::literal).collect();
+                    let command = PlainCommand { argv, ..PlainCommand::default() };
+                    assert!(form.matches(&command, &place), "{program} {word}: {}", form.id);
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 1_000, "{tried}");
+}

@@ -17,7 +17,7 @@ pub(crate) enum FileUse {
 }
 
 /// Programs that read the files they are given.
-const READERS: [&str; 41] = [
+const READERS: [&str; 47] = [
     "cat",
     "head",
     "tail",
@@ -59,6 +59,12 @@ const READERS: [&str; 41] = [
     "jq",
     "column",
     "cd",
+    "fold",
+    "cksum",
+    "realpath",
+    "readlink",
+    "test",
+    "df",
 ];
 /// Programs that write, move or delete the files they are given.
 const WRITERS: [&str; 19] = [
@@ -66,9 +72,10 @@ const WRITERS: [&str; 19] = [
     "chgrp", "unlink", "shred", "patch", "dd", "rsync", "mktemp",
 ];
 /// Programs whose arguments are not files.
-const TEXT: [&str; 14] = [
+const TEXT: [&str; 25] = [
     "echo", "printf", "true", "false", "pwd", "date", "sleep", "seq", "export", "unset", "whoami", "uname",
-    "id", "git",
+    "id", "git", "basename", "dirname", "tr", "which", "type", "hostname", "nproc", "arch", "tty", "groups",
+    "uptime",
 ];
 /// Subcommands of git that print what files hold, now or in a commit.
 const GIT_READERS: [&str; 13] = [
@@ -85,6 +92,33 @@ const GIT_READERS: [&str; 13] = [
     "log",
     "show",
     "whatchanged",
+];
+/// Short options of readers whose value is a file: it may stand in the same word.
+const FILE_OPTIONS: [(&str, &str); 13] = [
+    ("grep", "f"),
+    ("egrep", "f"),
+    ("fgrep", "f"),
+    ("rg", "f"),
+    ("sed", "f"),
+    ("awk", "f"),
+    ("jq", "fL"),
+    ("file", "fm"),
+    ("hexdump", "f"),
+    ("du", "X"),
+    ("sort", "T"),
+    ("less", "ko"),
+    ("date", "fr"),
+];
+/// Long options whose value is a file, in a word of its own perhaps: no first operand of a pattern's.
+const FILE_LONG_OPTIONS: [&str; 8] = [
+    "exclude-from",
+    "include-from",
+    "exclude-dir-from",
+    "file",
+    "files-from",
+    "from-file",
+    "ignore-file",
+    "slurpfile",
 ];
 /// The first operand of these is a pattern or a script, unless `-e` or `-f` gives it.
 const PATTERN_FIRST: [&str; 9] = ["grep", "egrep", "fgrep", "rg", "ag", "awk", "sed", "jq", "fd"];
@@ -125,15 +159,8 @@ pub(crate) fn file_args(command: &PlainCommand) -> Vec<Word> {
         return files.iter().map(|word| git.in_its_directory(word)).collect();
     }
     let args = command.argv.get(1..).unwrap_or_default();
-    let mut skip_first = PATTERN_FIRST.contains(&program)
-        && !args.iter().any(|word| {
-            word.text().is_some_and(|text| {
-                matches!(text, "-e" | "-f")
-                    || text.starts_with("--regexp")
-                    || text.starts_with("--file")
-                    || text.starts_with("--expression")
-            })
-        });
+    let mut skip_first =
+        PATTERN_FIRST.contains(&program) && !args.iter().any(|word| word.text().is_some_and(gives_pattern));
     let mut only_operands = false;
     let mut files = Vec::new();
     for word in args {
@@ -141,6 +168,7 @@ pub(crate) fn file_args(command: &PlainCommand) -> Vec<Word> {
             Some("--") if !only_operands => only_operands = true,
             Some(text) if !only_operands && text.starts_with('-') && text.len() > 1 => {
                 files.extend(text.split_once('=').map(|(_, value)| behind_equals(value)));
+                files.extend(attached(program, text).map(Word::literal));
             }
             Some(text) => {
                 if std::mem::take(&mut skip_first) {
@@ -159,6 +187,45 @@ pub(crate) fn file_args(command: &PlainCommand) -> Vec<Word> {
         }
     }
     files
+}
+
+/// Whether an option gives the pattern, or takes a file that stands where the pattern would. In doubt it does: then the
+/// pattern is looked at as if it were a file.
+fn gives_pattern(text: &str) -> bool {
+    match text.strip_prefix("--") {
+        Some("") | None => text.starts_with('-') && !text.starts_with("--") && text.contains(['e', 'f']),
+        Some(long) => {
+            let name = long.split('=').next().unwrap_or_default();
+            ["regexp", "expression"].iter().chain(&FILE_LONG_OPTIONS).any(|option| option.starts_with(name))
+        }
+    }
+}
+
+/// The file in the same word as a short option: `-f/etc/passwd`, `-nf.env`.
+fn attached<'a>(program: &str, text: &'a str) -> Option<&'a str> {
+    let (_, letters) = FILE_OPTIONS.iter().find(|(known, _)| *known == program)?;
+    let cluster = text.strip_prefix('-').filter(|cluster| !cluster.starts_with('-'))?;
+    let (at, letter) = cluster.char_indices().find(|(_, c)| letters.contains(*c))?;
+    Some(&cluster[at + letter.len_utf8()..]).filter(|value| !value.is_empty())
+}
+
+/// Whether the command walks directories and follows the links in them.
+pub(crate) fn follows_links(command: &PlainCommand) -> bool {
+    let (short, long): (&str, &[&str]) = match command.program().map(base_name) {
+        Some("grep" | "egrep" | "fgrep") => ("R", &["dereference-recursive"]),
+        Some("rg" | "fd" | "fdfind") => ("L", &["follow"]),
+        Some("ag") => ("f", &["follow"]),
+        Some("find" | "gfind") => ("L", &["follow"]),
+        Some("tree") => ("l", &[]),
+        Some("du") => ("L", &["dereference"]),
+        Some("diff") => ("r", &["recursive"]),
+        _ => return false,
+    };
+    command.argv.iter().skip(1).filter_map(Word::text).any(|text| match text.strip_prefix("--") {
+        Some("") => false,
+        Some(name) => long.iter().any(|long| long.starts_with(name.split('=').next().unwrap_or_default())),
+        None => text == "-follow" || (text.starts_with('-') && text.contains(|c| short.contains(c))),
+    })
 }
 
 /// The shell expands a `~` behind `NAME=`, too.

@@ -1,6 +1,9 @@
 //! Path patterns of rules, and where a path really leads.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Component, Path, PathBuf},
+};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use swarm_protocol::permission::RuleBehavior;
@@ -18,6 +21,66 @@ pub trait PathResolver: Send + Sync {
 
     /// Looks for a path in a directory, at any depth. Links are not followed.
     fn look_below(&self, directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Look;
+
+    /// Names in a directory, links followed to it; `None` when there are more than `most`. None where nothing can be
+    /// listed.
+    fn names(&self, directory: &Path, most: usize) -> Option<Vec<OsString>>;
+}
+
+/// Most names that are looked at for one pattern of the shell.
+const MAX_NAMES: usize = 5_000;
+
+/// What an absolute pattern may become in the shell: every path of the disk that it may name, and some that it does not,
+/// for wildcards are taken widely. `None` when that is too much to look at.
+pub(crate) fn expand(paths: &dyn PathResolver, pattern: &Path) -> Option<Vec<PathBuf>> {
+    let mut found = vec![PathBuf::from("/")];
+    let mut left = MAX_NAMES;
+    for component in pattern.components() {
+        let part = match component {
+            Component::Normal(part) => part,
+            Component::ParentDir => OsStr::new(".."),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => continue,
+        };
+        let text = part.to_str()?;
+        if !text.contains(['*', '?', '[']) {
+            found.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        let matcher = widely(text)?;
+        let mut next = Vec::new();
+        for directory in found {
+            let names = paths.names(&directory, left)?;
+            left -= names.len();
+            // Wildcards do not name what is hidden.
+            let is_named = |name: &&OsString| {
+                matcher.is_match(name)
+                    && (text.starts_with('.') || !name.as_encoded_bytes().starts_with(b"."))
+            };
+            next.extend(names.iter().filter(is_named).map(|name| directory.join(name)));
+            // Before bash 5.2 `.*` named the directory above as well.
+            if text.starts_with('.') {
+                next.push(directory.join(".."));
+            }
+        }
+        found = next;
+    }
+    Some(found)
+}
+
+/// A matcher of names that takes each wildcard for any text, and what stands from a bracket on, too.
+fn widely(component: &str) -> Option<globset::GlobMatcher> {
+    let mut pattern = String::new();
+    for c in component.chars() {
+        match c {
+            '*' | '?' => pattern.push('*'),
+            '[' => {
+                pattern.push('*');
+                break;
+            }
+            c => pattern.push_str(&globset::escape(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    Some(globset::Glob::new(&pattern).ok()?.compile_matcher())
 }
 
 /// What a look into a directory found.

@@ -108,6 +108,8 @@ pub(crate) fn is_read_only(command: &PlainCommand) -> bool {
         "sed" => {
             args.first().and_then(Word::text) == Some("-n")
                 && args.get(1).and_then(Word::text).is_some_and(prints_lines)
+                // Options may stand behind files as well.
+                && args[2..].iter().all(|word| !word.may_be_option())
         }
         "command" => matches!(args.first().and_then(Word::text), Some("-v" | "-V")),
         "hostname" | "nproc" | "arch" | "tty" | "groups" | "uptime" => args.is_empty(),

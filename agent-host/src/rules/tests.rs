@@ -51,6 +51,16 @@ impl PathResolver for Disk {
         self.files.iter().any(|file| file.starts_with(path))
     }
 
+    fn names(&self, directory: &Path, most: usize) -> Option<Vec<std::ffi::OsString>> {
+        let directory = self.resolve(directory)?;
+        let all = self.files.iter().chain(self.links.keys());
+        let below = all.filter_map(|file| file.strip_prefix(&directory).ok()?.components().next());
+        let mut names: Vec<_> = below.map(|name| name.as_os_str().to_owned()).collect();
+        names.sort();
+        names.dedup();
+        (names.len() <= most).then_some(names)
+    }
+
     fn look_below(&self, directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Look {
         let below = |file: &&PathBuf| file.starts_with(directory);
         let found = self.files.iter().filter(below).find(|file| is_it(file));
@@ -106,6 +116,8 @@ fn agent(rules: &[&str]) -> Agent {
         "/w/bare/HEAD",
         "/w/lib/secret/key",
         "/w/bare/objects/x",
+        "/w/half/HEAD",
+        "/w/half/commondir",
     ]
     .map(PathBuf::from)
     .into();

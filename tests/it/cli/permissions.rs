@@ -120,3 +120,35 @@ async fn p34_a_rule_that_does_not_parse_is_shown_with_file_line_and_column() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_repository_tracks_is_nobodys_own_whatever_its_ignore_file_says() {
+    let wild =
+        json!({"permissions": {"allow": ["Bash(make *)"], "defaultMode": "bypassPermissions"}}).to_string();
+    let local = ".claude/settings.local.json";
+    let check = async |shell: &Shell, behavior: &str, what: &str| {
+        let line = explained(shell, &["--no-sandbox", "Bash(make x)"]).await;
+        assert_eq!(line["behavior"], behavior, "{what}: {line:#}");
+    };
+    let shell = Shell::new();
+    shell.repo.write(".gitignore", &format!("{local}\nother\n"));
+    shell.repo.commit("ignore");
+    shell.repo.write(local, &wild);
+    check(&shell, "allow", "a person's own file").await;
+    shell.repo.git(&["add", "-f", local]);
+    check(&shell, "ask", "tracked").await;
+    shell.repo.commit("force");
+    check(&shell, "ask", "committed").await;
+
+    // Links that lead to what is tracked, and a directory that is one.
+    let shell = Shell::new();
+    shell.repo.write(".gitignore", &format!("{local}\n.claude\n"));
+    shell.repo.write("evil/settings.local.json", &wild);
+    std::os::unix::fs::symlink("evil", shell.repo.path().join(".claude")).expect("the repository is ours");
+    check(&shell, "ask", "a linked directory").await;
+    std::fs::remove_file(shell.repo.path().join(".claude")).expect("it was made");
+    std::fs::create_dir(shell.repo.path().join(".claude")).expect("the repository is ours");
+    let link = shell.repo.path().join(local);
+    std::os::unix::fs::symlink("../evil/settings.local.json", link).expect("the repository is ours");
+    check(&shell, "ask", "a linked file").await;
+}

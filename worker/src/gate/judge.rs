@@ -2,14 +2,15 @@
 //! thread and within a deadline: a file system that does not answer must not hold the agent (R10).
 
 use std::{
-    path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
 use agent_host::{
-    DangerousForms, DecidedBy, Ground, PathResolver, PermissionAnswer, PermissionQuery, RuleSet, Subject,
-    decide,
+    DangerousForms, DecidedBy, Ground, Look, PathResolver, PermissionAnswer, PermissionQuery, RuleSet,
+    Subject, decide,
 };
 use serde_json::Value;
 use swarm_protocol::{
@@ -38,6 +39,39 @@ pub(super) struct Question {
     pub(super) needs_nothing: bool,
     /// Where its command would run.
     pub(super) cwd: PathBuf,
+    /// Where its paths led when it was first judged. What a person is asked about is judged again when rules change, and
+    /// a link that was turned meanwhile must not turn the answer.
+    pub(super) reals: Arc<OnceLock<Reals>>,
+}
+
+/// Paths and where they lead; none where that cannot be told.
+pub(super) type Reals = Vec<(PathBuf, Option<PathBuf>)>;
+
+/// Paths that lead where they led; all others lead where they lead now.
+struct Pinned<'a> {
+    reals: &'a Reals,
+    others: &'a dyn PathResolver,
+}
+
+impl PathResolver for Pinned<'_> {
+    fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        match self.reals.iter().find(|(written, _)| written == path) {
+            Some((_, real)) => real.clone(),
+            None => self.others.resolve(path),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.others.exists(path)
+    }
+
+    fn look_below(&self, directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Look {
+        self.others.look_below(directory, is_it)
+    }
+
+    fn names(&self, directory: &Path, most: usize) -> Option<Vec<OsString>> {
+        self.others.names(directory, most)
+    }
 }
 
 /// What rules, mode and sandbox say.
@@ -112,6 +146,18 @@ impl Judge {
         tokio::time::timeout(DEADLINE, look).await.ok()?.ok().flatten()
     }
 
+    /// The tool of this call works on `files` where its paths led when it was judged, and nowhere else.
+    pub(super) fn pass(question: &Question, files: &Files) {
+        for (path, real) in question.reals.get().into_iter().flatten() {
+            files.pass(&question.call, path, real.clone());
+        }
+    }
+
+    /// The same on the worker's own files.
+    pub(super) fn pass_own(&self, question: &Question) {
+        Self::pass(question, &self.files);
+    }
+
     /// The edit of this call may change what stands in the file in place of what it names.
     pub(super) fn agree(&self, question: &Question, doubt: Doubt) {
         self.files.agree(&question.call, doubt.texts);
@@ -127,16 +173,17 @@ impl Judge {
             is_read_only: true,
             cwd: &self.files.root,
         };
-        self.rule(&query).answer.behavior == RuleBehavior::Allow
+        self.rule(&query, self.paths.as_ref()).answer.behavior == RuleBehavior::Allow
     }
 
     fn look(&self, question: &Question) -> Ruling {
-        for subject in &question.subjects {
-            if let Subject::Read(path) | Subject::Write(path) = subject {
-                // The tool works where its path leads now, and nowhere else.
-                self.files.pass(&question.call, path);
-            }
-        }
+        let reals = question.reals.get_or_init(|| {
+            let paths = question.subjects.iter().filter_map(|subject| match subject {
+                Subject::Read(path) | Subject::Write(path) => Some(path),
+                _ => None,
+            });
+            paths.map(|path| (path.clone(), self.paths.resolve(path))).collect()
+        });
         let query = PermissionQuery {
             tool: &question.tool,
             input: &question.input,
@@ -144,10 +191,10 @@ impl Judge {
             is_read_only: question.needs_nothing,
             cwd: &question.cwd,
         };
-        self.rule(&query)
+        self.rule(&query, &Pinned { reals, others: self.paths.as_ref() })
     }
 
-    fn rule(&self, query: &PermissionQuery<'_>) -> Ruling {
+    fn rule(&self, query: &PermissionQuery<'_>, paths: &dyn PathResolver) -> Ruling {
         let mode = *self.mode.read().unwrap_or_else(PoisonError::into_inner);
         let mut sandbox = self.config.sandbox;
         // The shell follows the mode (`WorkerGate::set_mode`).
@@ -162,7 +209,7 @@ impl Judge {
             home: &self.config.home,
             writable: &self.config.writable,
             readable: &self.config.readable,
-            paths: self.paths.as_ref(),
+            paths,
         };
         // A copy: who adds a rule must not wait for a disk.
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -44,6 +44,10 @@ impl PathResolver for DeadMount {
         self.exists(path).then(|| path.to_owned())
     }
 
+    fn names(&self, _: &Path, _: usize) -> Option<Vec<std::ffi::OsString>> {
+        Some(Vec::new())
+    }
+
     fn look_below(&self, _: &Path, _: &dyn Fn(&Path) -> bool) -> agent_host::Look {
         agent_host::Look::Nothing
     }
@@ -407,4 +411,54 @@ async fn where_nobody_is_asked_an_edit_of_what_is_only_alike_is_an_error() {
         assert_eq!(std::fs::read_to_string(path).unwrap(), "let total = compute(price, amount);\n");
         assert!(rig.gate.recorder.facts().open_requests.is_empty());
     }
+}
+
+/// A link that a job in the sandbox turns to and fro: outside when it is looked at first, then inside, then outside.
+#[derive(Default)]
+struct Turning(Mutex<u32>);
+
+impl PathResolver for Turning {
+    fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        if !path.ends_with("w/link") {
+            return DiskPaths.resolve(path);
+        }
+        let mut looks = self.0.lock().unwrap();
+        *looks += 1;
+        let name = if *looks % 2 == 1 { "key" } else { "w/ok" };
+        Some(path.parent()?.parent()?.join(name))
+    }
+
+    fn names(&self, directory: &Path, most: usize) -> Option<Vec<std::ffi::OsString>> {
+        DiskPaths.names(directory, most)
+    }
+
+    fn look_below(&self, directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> agent_host::Look {
+        DiskPaths.look_below(directory, is_it)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        DiskPaths.exists(path)
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_turns_is_judged_where_the_tool_would_work() {
+    let turning = Arc::new(Turning::default());
+    let rig = Rig::made(turning.clone(), PermissionMode::BypassPermissions, false);
+    rig.gate.add_rule(rule(RuleBehavior::Ask, "Edit(//**/key)")).unwrap();
+    let link = rig.dir.path().canonicalize().unwrap().join("w/link");
+    let input = json!({"file_path": link, "content": ""});
+    let (task, id) = rig.asks(Arc::new(Write::new(rig.files.clone())), input.clone()).await;
+    assert_eq!(*turning.0.lock().unwrap(), 1, "it is followed once for what is judged and done");
+    // Judged again, it still leads where the person was told.
+    rig.gate.set_mode(PermissionMode::BypassPermissions);
+    rig.gate.decided(rig.decision(id, Decision::Allow));
+    assert_eq!(task.await.unwrap(), GateAnswer::Allow);
+    assert_eq!(*turning.0.lock().unwrap(), 1);
+    // By then it leads to a file inside, which nobody was asked about.
+    std::fs::write(link.with_file_name("ok"), "kept").unwrap();
+    std::os::unix::fs::symlink("ok", &link).unwrap();
+    let output = Write::new(rig.files.clone()).call(input, rig.context()).await;
+    assert!(output.is_error, "{output:?}");
+    assert_eq!(std::fs::read_to_string(link.with_file_name("ok")).unwrap(), "kept");
 }

@@ -211,7 +211,11 @@ async fn a_link_that_moves_after_the_gate_is_not_followed() {
     let outside = place.put("outside", "a\n");
     symlink(&inside, place.path("link")).unwrap();
     place.read("outside").await;
-    place.files.pass(&"toolu_1".parse().unwrap(), &place.path("link"));
+    place.files.pass(
+        &"toolu_1".parse().unwrap(),
+        &place.path("link"),
+        DiskPaths.resolve(&place.path("link")),
+    );
     fs::remove_file(place.path("link")).unwrap();
     symlink(&outside, place.path("link")).unwrap();
     says(&place.edit("link", "a", "b", false).await, true, "leads to another place");
@@ -231,12 +235,12 @@ async fn a_search_stays_where_the_gate_saw_its_root() {
     says(&grep("link/f.txt").await, false, "link/f.txt");
     says(&glob("link").await, false, "link/f.txt");
     let id = "toolu_1".parse().unwrap();
-    place.files.pass(&id, &place.path("link"));
+    place.files.pass(&id, &place.path("link"), DiskPaths.resolve(&place.path("link")));
     says(&grep("link").await, false, "link/f.txt");
     for tool in ["Grep", "Glob"] {
         fs::remove_file(place.path("link")).unwrap();
         symlink("inside", place.path("link")).unwrap();
-        place.files.pass(&id, &place.path("link"));
+        place.files.pass(&id, &place.path("link"), DiskPaths.resolve(&place.path("link")));
         fs::remove_file(place.path("link")).unwrap();
         symlink("outside", place.path("link")).unwrap();
         let output = if tool == "Grep" { grep("link").await } else { glob("link").await };

@@ -21,6 +21,7 @@ use crate::{
         command::{self, Breadth, Permit},
         file_args::{self, FileUse},
         grammar::Specifier,
+        paths::expand,
         proposal, read_only,
         wildcard::Match,
     },
@@ -190,7 +191,7 @@ impl Case<'_> {
         match permit.breadth {
             Breadth::Family => {
                 let is_open = self.ground.sandbox.enforces || !self.hides(layers, cwds);
-                variables_are_safe && kind != Some(FormKind::Hidden) && is_open
+                variables_are_safe && kind != Some(FormKind::Hidden) && is_open && !self.follows_links(layers)
             }
             Breadth::Everything => true,
             Breadth::Exact => variables_are_safe,
@@ -230,7 +231,13 @@ impl Case<'_> {
         kind.is_none()
             && layers.iter().all(|layer| layer.kind != bash::LayerKind::Inner)
             && layers.last().is_some_and(|layer| read_only::is_read_only(&layer.command))
+            && !self.follows_links(layers)
             && files.iter().all(|file| !file.writes || file.is_neutral())
+    }
+
+    /// Whether it walks directories and goes where links in them lead: nobody knows where, and no sandbox holds it.
+    fn follows_links(&self, layers: &[Layer]) -> bool {
+        !self.ground.sandbox.enforces && layers.iter().any(|layer| file_args::follows_links(&layer.command))
     }
 
     /// Files the command names, by redirection or as arguments.
@@ -280,16 +287,26 @@ impl Case<'_> {
             Some(text) if absolute => vec![self.target(Path::new(text))],
             Some(text) => cwds.iter().map(|cwd| self.target(&cwd.join(text))).collect(),
         };
-        File { text, glob: word.glob, targets, writes, is_redirect, is_certain: true }
+        let expanded = if word.glob { self.expanded(&targets) } else { Some(Vec::new()) };
+        let (targets, expanded) = expanded.map(|expanded| (targets, expanded)).unwrap_or_default();
+        File { text, glob: word.glob, targets, expanded, writes, is_redirect, is_certain: true }
+    }
+
+    /// What the shell may make of patterns; none where that is too much to look at.
+    fn expanded(&self, patterns: &[Target]) -> Option<Vec<Target>> {
+        let found: Option<Vec<Vec<PathBuf>>> =
+            patterns.iter().map(|pattern| expand(self.ground.paths, &pattern.written)).collect();
+        Some(found?.into_iter().flatten().map(|path| self.target(&path)).collect())
     }
 
     fn file_refusal(&self, files: &[File], behavior: RuleBehavior) -> Option<PermissionAnswer> {
         for file in files {
             let access = if file.writes { Access::Write } else { Access::Read };
-            for target in &file.targets {
+            let named = file.targets.iter().map(|target| (target, file.is_certain));
+            for (target, is_certain) in named.chain(file.expanded.iter().map(|target| (target, false))) {
                 if let Some(entry) = self.path_rule(target, access, behavior) {
                     let rule = entry.rule.clone();
-                    return Some(match file.is_certain {
+                    return Some(match is_certain {
                         true => PermissionAnswer::new(behavior, DecidedBy::Rule(rule)),
                         false => PermissionAnswer::ask(DecidedBy::RuleMayMatch(rule), None),
                     });
@@ -361,8 +378,8 @@ impl Case<'_> {
                 words.push(Word::literal("."));
             }
             for word in &words {
-                for target in self.file(word, cwds, false, false).targets {
-                    let directory = target.resolved.unwrap_or(target.written);
+                for target in self.file(word, cwds, false, false).all() {
+                    let directory = target.resolved.as_ref().unwrap_or(&target.written).clone();
                     let by = match self.ground.paths.look_below(&directory, &is_denied) {
                         Look::Found(path) => DecidedBy::DeniedFilesBelow { path },
                         Look::TooMuch => DecidedBy::MayHoldDenied { path: directory },
@@ -375,24 +392,32 @@ impl Case<'_> {
         None
     }
 
-    /// A repository between where git would run and the worktree's top: not the one that the person knows.
+    /// A repository above where git would run that is not the one that the person knows: its configuration may name
+    /// programs. Where git would run nobody knows, there may be any.
     fn other_repository(&self, layers: &[Layer], cwds: &[PathBuf]) -> Option<PathBuf> {
         let is_git = |layer: &Layer| layer.command.program().map(bash::base_name) == Some("git");
         if !layers.iter().any(is_git) {
             return None;
         }
-        let there = |path: PathBuf| self.ground.paths.exists(&path);
-        let is_repository =
-            |dir: &Path| there(dir.join(".git")) || (there(dir.join("HEAD")) && there(dir.join("objects")));
+        if cwds.is_empty() {
+            return Some(PathBuf::from("."));
+        }
+        let there = |dir: &Path, name: &str| self.ground.paths.exists(&dir.join(name));
+        // A bare one has its objects in itself, or `commondir` says where.
+        let is_repository = |dir: &Path| {
+            there(dir, ".git")
+                || (there(dir, "HEAD")
+                    && ["objects", "refs", "commondir", "config"].iter().any(|name| there(dir, name)))
+        };
         cwds.iter()
             .flat_map(|cwd| cwd.ancestors())
-            .filter(|dir| dir.starts_with(self.ground.worktree) && *dir != self.ground.worktree)
+            .filter(|dir| !self.ground.worktree.starts_with(dir))
             .find(|dir| is_repository(dir))
             .map(Path::to_path_buf)
     }
 
     fn protected_file(&self, file: &File) -> Option<PathBuf> {
-        file.targets.iter().find_map(|target| self.protected(target))
+        file.all().find_map(|target| self.protected(target))
     }
 
     /// What an allow rule for a command does not cover: files outside the worktree, protected files and,
@@ -413,7 +438,7 @@ impl Case<'_> {
                     path: file.text.clone().unwrap_or_default().into(),
                 });
             }
-            for target in &file.targets {
+            for target in file.all() {
                 if self.path_permit(target, access).is_some() {
                     continue;
                 }
@@ -446,6 +471,8 @@ struct File {
     glob: bool,
     /// One for each directory the command may run in; empty when unknown.
     targets: Vec<Target>,
+    /// What the shell may make of those that are patterns.
+    expanded: Vec<Target>,
     writes: bool,
     is_redirect: bool,
     /// The program is known to open this argument.
@@ -453,6 +480,10 @@ struct File {
 }
 
 impl File {
+    fn all(&self) -> impl Iterator<Item = &Target> {
+        self.targets.iter().chain(&self.expanded)
+    }
+
     fn is_neutral(&self) -> bool {
         self.text.as_deref().is_some_and(|text| NEUTRAL_FILES.contains(&text))
     }

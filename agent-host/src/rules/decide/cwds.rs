@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    bash::{Connector, PlainCommand},
+    bash::{self, Connector, PlainCommand},
     dangerous::normalize,
 };
 
@@ -14,11 +14,13 @@ const MAX_CWDS: usize = 8;
 pub(super) struct Cwds {
     current: Vec<PathBuf>,
     all: Vec<PathBuf>,
+    /// Of the command before.
+    depth: usize,
 }
 
 impl Cwds {
     pub(super) fn new(cwd: &Path) -> Self {
-        Self { current: vec![cwd.to_path_buf()], all: vec![cwd.to_path_buf()] }
+        Self { current: vec![cwd.to_path_buf()], all: vec![cwd.to_path_buf()], depth: 0 }
     }
 
     /// Empty when unknown.
@@ -26,47 +28,61 @@ impl Cwds {
         &self.current
     }
 
-    /// Only `&&` tells that the `cd` before it succeeded.
+    /// Only `&&` tells that the `cd` before it succeeded, and only on the same side of a bracket: what a subshell does
+    /// ends with it, what a group does stays.
     pub(super) fn enter(&mut self, command: &PlainCommand) {
-        if !matches!(command.after, Connector::And | Connector::Start) || command.depth > 0 {
+        let follows = matches!(command.after, Connector::And | Connector::Start);
+        if !follows || command.depth > 0 || command.depth != self.depth {
             self.current = self.all.clone();
         }
+        self.depth = command.depth;
     }
 
     pub(super) fn leave(&mut self, command: &PlainCommand, home: &Path) {
-        let target = match command.program() {
-            Some("cd") => {
-                command.argv.iter().skip(1).find(|word| !matches!(word.text(), Some("--" | "-P" | "-L")))
-            }
-            // These may change the directory without saying so.
-            Some("pushd" | "popd" | "chdir" | "source" | "." | "eval" | "command" | "builtin") => {
+        if command.program() != Some("cd") {
+            if may_change_directory(command) {
                 self.forget();
-                return;
             }
-            _ => return,
-        };
-        let next: Option<Vec<PathBuf>> = match target.map(|word| (word, word.text())) {
-            None => Some(vec![home.to_path_buf()]),
-            Some((word, Some(text))) if !word.glob && text != "-" => {
-                let text = match text.strip_prefix('~') {
-                    Some(rest) if word.tilde => format!("{}{rest}", home.display()),
-                    _ => text.to_owned(),
-                };
-                Some(self.current.iter().map(|cwd| normalize(&cwd.join(&text))).collect())
-            }
-            Some(_) => None,
-        };
-        match next {
-            Some(next) if !self.current.is_empty() && self.all.len() + next.len() <= MAX_CWDS => {
-                self.all.extend(next.iter().cloned());
-                self.current = next;
-            }
-            _ => self.forget(),
+            return;
         }
+        let operands = match command.argv.get(1..).unwrap_or_default() {
+            [first, rest @ ..] if first.text() == Some("--") => rest,
+            operands => operands,
+        };
+        let target = match operands {
+            [] => Some(home.to_string_lossy().into_owned()),
+            [word] => word.text().filter(|text| !word.glob && !text.starts_with('-')).map(|text| match text
+                .strip_prefix('~')
+            {
+                Some(rest) if word.tilde => format!("{}{rest}", home.display()),
+                _ => text.to_owned(),
+            }),
+            // Options: one of them follows links where the others do not.
+            _ => None,
+        };
+        // A variable of its own may say where names are looked for.
+        let Some(target) = target.filter(|_| command.assignments.is_empty()) else { return self.forget() };
+        let next: Vec<PathBuf> = self.current.iter().map(|cwd| normalize(&cwd.join(&target))).collect();
+        if self.current.is_empty() || self.all.len() + next.len() > MAX_CWDS {
+            return self.forget();
+        }
+        self.all.extend(next.iter().cloned());
+        // In a pipeline it is a subshell's; behind a `!` what follows by `&&` follows its failure.
+        let is_sure = command.after != Connector::Pipe && !command.negated;
+        self.current = if is_sure { next } else { self.all.clone() };
     }
 
     fn forget(&mut self) {
         self.current.clear();
         self.all.clear();
     }
+}
+
+/// Whether it, or what it starts in this shell, may change the directory without a plain `cd`.
+fn may_change_directory(command: &PlainCommand) -> bool {
+    const CHANGES: [&str; 8] = ["cd", "pushd", "popd", "chdir", "source", ".", "eval", "builtin"];
+    let changes = |program: &str| CHANGES.contains(&program);
+    // What cannot be looked into is asked about anyway.
+    bash::layers(command)
+        .is_ok_and(|layers| layers.iter().any(|layer| layer.command.program().is_some_and(changes)))
 }
