@@ -103,6 +103,80 @@ test("a permission is answered in the inbox with a key", { timeout: 3 * LATER },
     assert.equal(place.git(repo, "show", `${branch}:asked.txt`), "yes");
   }));
 
+test("several are answered at once, a question in its parts, and a plan as it reads", { timeout: 4 * LATER }, () =>
+  inPlace(async (place) => {
+    const use = (name, input) => ({ parts: [{ tool_use: { name, input } }] });
+    const agent = (name) => ({ tool_use: { name: "Agent", input: { description: `do ${name}`, prompt: `work: ${name}.`, name } } });
+    const questions = [
+      {
+        question: "Which database?",
+        header: "Storage",
+        options: [{ label: "SQLite", description: "one file", preview: "app.db" }, { label: "Postgres" }],
+      },
+      { question: "What else is wanted?", multiSelect: true, options: ["logs", "metrics", "traces"] },
+    ];
+    const plan = "# Two files\n\n1. Write `late.txt`.\n2. **Nothing** else.\n\n<img src=x onerror=alert(1)>\n";
+    await place.model({
+      rules: [
+        { when: { agent: "please ask", turn: 0 }, reply: { parts: [agent("alpha"), agent("beta")] } },
+        { when: { agent: "please ask" }, reply: "All is done." },
+        { when: { agent: "work: beta", turn: 0 }, reply: use("Write", { file_path: "b.txt", content: "b\n" }) },
+        { when: { agent: "work: beta" }, reply: "Beta is done." },
+        { when: { agent: "work: alpha", turn: 0 }, reply: use("Write", { file_path: "a.txt", content: "a\n" }) },
+        { when: { agent: "work: alpha", turn: 1 }, reply: use("AskUserQuestion", { questions }) },
+        { when: { agent: "work: alpha", turn: 2 }, reply: use("EnterPlanMode", {}) },
+        { when: { agent: "work: alpha", turn: 3 }, reply: use("ExitPlanMode", { plan, name: "two" }) },
+        { when: { agent: "work: alpha" }, reply: "Alpha is done." },
+      ],
+    });
+    const repo = place.repository();
+    const page = await place.page();
+    place.swarm("run", "--detach", "--repo", repo, "--permission-mode", "default", "please ask");
+    await page.keyboard.press("g");
+    await page.keyboard.press("i");
+    await page.getByTestId("permission-card").nth(1).waitFor();
+    await page.getByTestId("batch-all").click();
+    assert.match(await page.getByTestId("batch-count").innerText(), /2 of 2/);
+    await place.shots(page, "batch");
+    await page.getByTestId("batch-allow").click();
+
+    await page.getByTestId("questions").waitFor();
+    assert.equal(await page.getByTestId("permission-select").count(), 0, "a question has an answer of its own");
+    const send = page.getByTestId("question-answer");
+    assert.ok(await send.isDisabled(), "nothing is answered yet");
+    await page.getByLabel("SQLite").check();
+    assert.match(await page.getByTestId("question-preview").innerText(), /app\.db/);
+    assert.ok(await send.isDisabled(), "one is left");
+    await page.getByLabel("traces").check();
+    await page.getByLabel("logs").check();
+    await page.getByTestId("question-words").nth(1).fill("and soon");
+    await place.shots(page, "question");
+    await assertEventually(async () => {
+      // It goes away when it has worked.
+      if (await send.count()) await send.click({ timeout: 2_000 }).catch(() => {});
+      return (await page.getByTestId("questions").count()) === 0;
+    });
+
+    await page.getByTestId("plan").locator("ol").waitFor();
+    assert.equal(await page.getByTestId("plan").locator("ol li").count(), 2, "it reads as it is meant");
+    assert.equal(await page.getByTestId("plan").locator("img").count(), 0, "and brings nothing along");
+    await page.getByTestId("plan").scrollIntoViewIfNeeded();
+    await place.shots(page, "plan");
+    await assertEventually(async () => {
+      const accept = page.locator("[data-row] [data-testid=allow-once]");
+      if (await accept.count()) await accept.click({ timeout: 2_000 }).catch(() => {});
+      return (await page.locator("[data-row][data-request]").count()) === 0;
+    });
+    const decided = (await page.getByTestId("permission-decided").allInnerTexts()).join("\n");
+    assert.match(decided, /answered, you: “Storage: SQLite\s+What else is wanted\?: logs, traces; and soon”/);
+    assert.match(decided, /accepted, you/);
+    await page.getByTestId("rail-sessions").getByRole("link").first().click();
+    await page.getByTestId("verdict").waitFor();
+    const branches = place.git(repo, "for-each-ref", "--format=%(refname:short)", "refs/heads/swarm").split("\n");
+    const files = branches.flatMap((branch) => place.git(repo, "diff", "--name-only", `main...${branch}`).split("\n"));
+    for (const file of ["a.txt", "b.txt", ".claude/plans/two.md"]) assert.ok(files.includes(file), `${file} of ${files}`);
+  }));
+
 test("a code works once, and a foreign browser gets no further than the login", { timeout: 2 * LATER }, () =>
   inPlace(async (place) => {
     const page = await place.page();

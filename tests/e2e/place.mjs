@@ -70,6 +70,22 @@ export class Place {
   }
 
   /** A page that is signed in by a fresh code; what the browser complains about fails the test at its end. */
+  /** Pictures of the page for people, where SWARM_E2E_SHOTS names a directory. */
+  async shots(page, name) {
+    const directory = process.env.SWARM_E2E_SHOTS;
+    if (!directory) return;
+    const wide = page.viewportSize();
+    for (const scheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme: scheme });
+      for (const viewport of [wide, { width: 390, height: 844 }]) {
+        await page.setViewportSize(viewport);
+        await page.screenshot({ path: join(directory, `${name}-${scheme}-${viewport.width}.png`) });
+      }
+    }
+    await page.setViewportSize(wide);
+    await page.emulateMedia({ colorScheme: null });
+  }
+
   async page() {
     // `swarm dashboard` starts the server too.
     const [link] = this.swarm("dashboard", "--no-open").match(/http:\/\/127\.0\.0\.1:\d+\/#code=[A-Z0-9-]+/) ?? [];

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { choices, decidedText } from "../src/ui/permission-card";
-import { permission } from "./sample";
+import { decidedText, isPlain, planOf } from "../src/ui/permission-card";
+import { permission, request } from "./sample";
 
 describe("who decided", () => {
   const decision = {
@@ -20,6 +20,20 @@ describe("who decided", () => {
     );
   });
 
+  it("has words of its own for questions and plans", () => {
+    const of = (tool: string, over: object) =>
+      decidedText(
+        permission({ request: request({ tool }), decision: { ...decision, by: "person", ...over } }),
+        true,
+      );
+    expect(of("AskUserQuestion", { reason: "SQLite" })).toBe("answered, you: “SQLite”");
+    expect(of("AskUserQuestion", {})).toBe("left to the agent, you");
+    expect(of("ExitPlanMode", {})).toBe("accepted, you");
+    expect(of("ExitPlanMode", { decision: "deny", reason: "No.", stop: true })).toBe(
+      "sent back, and the worker stopped, you: “No.”",
+    );
+  });
+
   it("says you where it was you", () => {
     expect(decidedText(permission({ decision: { ...decision, by: "person" } }), true)).toBe(
       "allowed once, you",
@@ -27,21 +41,13 @@ describe("who decided", () => {
   });
 });
 
-describe("answers an agent offers", () => {
-  const ask = (questions: unknown) => choices("AskUserQuestion", { questions });
-
-  it("are the options of its one question", () => {
-    expect(ask([{ question: "Which?", options: [{ label: "one" }, "two", { label: "" }, null, 3] }])).toEqual(
-      ["one", "two"],
-    );
-  });
-
-  it("are none where words have to say which is meant", () => {
-    const one = { question: "Which?", options: ["a", "b"] };
-    for (const questions of [[], [one, one], [{ question: "What?" }], null, "x"]) {
-      expect(ask(questions)).toEqual([]);
-    }
-    expect(choices("Bash", { questions: [one] })).toEqual([]);
-    expect(choices("AskUserQuestion", null)).toEqual([]);
+describe("what has an answer of its own", () => {
+  it("is a plan and a question, and nothing else", () => {
+    expect(planOf("ExitPlanMode", { plan: "# One" })).toBe("# One");
+    for (const input of [{ plan: " " }, { plan: 3 }, null, "x"])
+      expect(planOf("ExitPlanMode", input)).toBeNull();
+    expect(planOf("Write", { plan: "# One" })).toBeNull();
+    const of = (tool: string) => isPlain(permission({ request: request({ tool }) }));
+    expect(["Bash", "Write", "AskUserQuestion", "ExitPlanMode"].map(of)).toEqual([true, true, false, false]);
   });
 });

@@ -131,7 +131,7 @@ async fn what_a_repository_tracks_is_nobodys_own_whatever_its_ignore_file_says()
         assert_eq!(line["behavior"], behavior, "{what}: {line:#}");
     };
     let shell = Shell::new();
-    shell.repo.write(".gitignore", &format!("{local}\nother\n"));
+    shell.repo.write(".gitignore", format!("{local}\nother\n"));
     shell.repo.commit("ignore");
     shell.repo.write(local, &wild);
     check(&shell, "allow", "a person's own file").await;
@@ -142,7 +142,7 @@ async fn what_a_repository_tracks_is_nobodys_own_whatever_its_ignore_file_says()
 
     // Links that lead to what is tracked, and a directory that is one.
     let shell = Shell::new();
-    shell.repo.write(".gitignore", &format!("{local}\n.claude\n"));
+    shell.repo.write(".gitignore", format!("{local}\n.claude\n"));
     shell.repo.write("evil/settings.local.json", &wild);
     std::os::unix::fs::symlink("evil", shell.repo.path().join(".claude")).expect("the repository is ours");
     check(&shell, "ask", "a linked directory").await;

@@ -404,6 +404,13 @@ export interface AnsweredPermission {
   wrote_rule: string | null;
 }
 
+/** One of several answers. */
+export interface AnsweredOne {
+  id: string;
+  answered: AnsweredPermission | null;
+  problem: Problem | null;
+}
+
 export interface MessageAccepted {
   message_id: string | null;
   task_id: TaskId | null;

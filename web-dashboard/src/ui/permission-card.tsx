@@ -5,13 +5,17 @@ import type { AnsweredPermission, AnswerPermission, PermissionView, Racer } from
 import * as arming from "../lib/arming";
 import { firstLines, hasHidden, seenLines, visible } from "../lib/escape";
 import * as format from "../lib/format";
+import { questionsOf } from "../lib/questions";
 import { isOpen } from "../store/state";
 import { reload, store, useStore } from "../store/store";
+import { BatchBar } from "./batch-bar";
 import { Glyph } from "./glyph";
 import { NOT_LIVE, useIsLive } from "./hooks";
 import { inTextField } from "./keys";
 import { Age, Clock, Deadline, Visible } from "./parts";
+import { QuestionForm } from "./question-form";
 import { toast } from "./toasts";
+import { Words } from "./words";
 
 /** A command longer than this must be unfolded before it can be allowed. */
 export const LONG_LINES = 12;
@@ -28,11 +32,20 @@ const WHO: Record<Racer, string> = {
   desk: "the desk, which did not take it",
 };
 
+/** How answers are called that are more than leave to act. */
+const OWN_WORDS: Record<string, { allow: string; words: string; deny: string }> = {
+  AskUserQuestion: { allow: "left to the agent", words: "answered", deny: "not answered" },
+  ExitPlanMode: { allow: "accepted", words: "accepted", deny: "sent back" },
+};
+
 export function decidedText(view: PermissionView, mine: boolean): string {
   if (view.decision === null) return view.withdrawn === null ? "" : `no longer waits: ${view.withdrawn}`;
   const { decision, scope, by, reason, stop, source } = view.decision;
-  const what =
-    decision === "allow"
+  const own = OWN_WORDS[view.request.tool];
+  const what = own
+    ? own[decision === "deny" ? "deny" : reason ? "words" : "allow"] +
+      (stop ? ", and the worker stopped" : "")
+    : decision === "allow"
       ? { once: "allowed once", session: "allowed for this session", always: "allowed always" }[scope]
       : stop
         ? "denied, and the worker stopped"
@@ -58,16 +71,16 @@ export function inputText(view: PermissionView): string {
   return summary;
 }
 
-/** The answers that an agent offers to its one question; with several, words say which is meant. */
-export function choices(tool: string, input: unknown): string[] {
-  if (tool !== "AskUserQuestion" || typeof input !== "object" || input === null) return [];
-  const { questions } = input as { questions?: unknown };
-  if (!Array.isArray(questions) || questions.length !== 1) return [];
-  const { options } = questions[0] as { options?: unknown };
-  if (!Array.isArray(options)) return [];
-  return options
-    .map((option) => (typeof option === "string" ? option : (option as { label?: unknown } | null)?.label))
-    .filter((label): label is string => typeof label === "string" && label !== "");
+/** The plan that a call asks a person to accept; none when it is no such call. */
+export function planOf(tool: string, input: unknown): string | null {
+  if (tool !== "ExitPlanMode" || typeof input !== "object" || input === null) return null;
+  const { plan } = input as { plan?: unknown };
+  return typeof plan === "string" && plan.trim() !== "" ? plan : null;
+}
+
+/** Whether one answer to several may be for this one too: a question or a plan has an answer of its own. */
+export function isPlain({ request }: PermissionView): boolean {
+  return request.tool !== "AskUserQuestion" && request.tool !== "ExitPlanMode";
 }
 
 const TIERS: Record<number, string> = {
@@ -87,6 +100,9 @@ interface CardProps {
   onSettled: (id: string, won: boolean) => void;
   mine: boolean;
   showPlace?: boolean;
+  /** Whether it is among those that one answer will be for; undefined where there is no such choice. */
+  selected?: boolean | undefined;
+  onSelect?: (id: string, selected: boolean) => void;
 }
 
 export function PermissionCard({
@@ -98,6 +114,8 @@ export function PermissionCard({
   onSettled,
   mine,
   showPlace = true,
+  selected,
+  onSelect,
 }: CardProps) {
   const { request } = view;
   const live = useIsLive();
@@ -110,14 +128,21 @@ export function PermissionCard({
   const card = useRef<HTMLDivElement>(null);
   const ids = useId();
   const open = isOpen(view);
-  const text = inputText(view);
+  const questions = questionsOf(request.tool, request.input);
+  const asks = questions.length > 0;
+  const plan = planOf(request.tool, request.input);
+  const text = plan ?? (asks ? questions.map((one) => one.question).join("\n") : inputText(view));
   const lines = seenLines(text);
-  const long = lines > LONG_LINES;
+  // Questions are read by answering them.
+  const long = !asks && lines > LONG_LINES;
   const unread = long && !unfolded;
   const off = live ? null : NOT_LIVE;
   const allowOff = off ?? (unread ? `unfold the ${lines} lines first` : null);
+  const hasRules = plan === null;
   const ruleOff =
-    allowOff ?? (request.proposed_rule === null ? "no rule can say this: allow it once, or deny it" : null);
+    allowOff ??
+    (hasRules ? null : "a plan is accepted by itself") ??
+    (request.proposed_rule === null ? "no rule can say this: allow it once, or deny it" : null);
   const alwaysOff =
     ruleOff ?? (view.always_file === null ? "where the rule would be written is not known yet" : null);
 
@@ -186,8 +211,8 @@ export function PermissionCard({
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     if (sending || layer !== "none" || !mayAct(request.id, event)) return;
-    if (event.key === "a" && allowOff === null) answer({ decision: "allow", scope: "once" });
-    else if (event.key === "A" && ruleOff === null) answer({ decision: "allow", scope: "session" });
+    if (event.key === "a" && allowOff === null && !asks) answer({ decision: "allow", scope: "once" });
+    else if (event.key === "A" && ruleOff === null && !asks) answer({ decision: "allow", scope: "session" });
     else if (event.key === "d" && off === null) answer({ decision: "deny", scope: "once" });
     else if (event.key === "D" && off === null) setLayer("reason");
   };
@@ -206,6 +231,17 @@ export function PermissionCard({
       onKeyDown={onKeyDown}
     >
       <div className="permission-head">
+        {open && selected !== undefined ? (
+          <input
+            type="checkbox"
+            data-testid="permission-select"
+            checked={selected}
+            disabled={!selected && allowOff !== null}
+            title={allowOff ?? "one answer for all that are picked"}
+            aria-label={`pick ${request.tool} of ${request.worker_id}`}
+            onChange={(event) => onSelect?.(request.id, event.target.checked)}
+          />
+        ) : null}
         <Glyph name={open ? "need" : "reported"} {...(open ? { hue: "need" as const } : {})} />
         <h3 id={`${ids}-title`}>
           {showPlace ? (
@@ -215,7 +251,9 @@ export function PermissionCard({
           ) : (
             <span className="mono">{request.worker_id}</span>
           )}{" "}
-          <Visible text={view.worker_name} /> <span className="text2">asks for</span> {request.tool}
+          <Visible text={view.worker_name} />{" "}
+          <span className="text2">{asks ? "asks you" : plan === null ? "asks for" : "shows a plan"}</span>{" "}
+          {asks || plan !== null ? null : request.tool}
         </h3>
         <span className="text3">
           {view.sandbox_tier === null ? "" : (TIERS[view.sandbox_tier] ?? `tier ${view.sandbox_tier}`)}
@@ -233,9 +271,15 @@ export function PermissionCard({
       {open && view.deadline_at ? <DeadlineBar from={request.requested_at} to={view.deadline_at} /> : null}
 
       <div className={`permission-input${unread ? " folded" : ""}`} id={`${ids}-input`}>
-        <pre data-testid="permission-input">
-          <Visible text={unread ? firstLines(text, LONG_LINES) : text} />
-        </pre>
+        {plan !== null ? (
+          <div className="plan" data-testid="plan">
+            <Words text={visible(unread ? firstLines(text, LONG_LINES) : text)} />
+          </div>
+        ) : asks && open ? null : (
+          <pre data-testid="permission-input">
+            <Visible text={unread ? firstLines(text, LONG_LINES) : text} />
+          </pre>
+        )}
         <div className="permission-input-foot text3">
           {long ? (
             <button
@@ -247,8 +291,10 @@ export function PermissionCard({
             >
               {unfolded ? "Fold" : `Unfold all ${lines} lines`}
             </button>
-          ) : (
-            <span>whole input, {format.plural(lines, "line")}</span>
+          ) : asks ? null : (
+            <span>
+              whole {plan === null ? "input" : "plan"}, {format.plural(lines, "line")}
+            </span>
           )}
           {open && view.joined && view.joined.length > 0 ? (
             <span data-testid="permission-joined">
@@ -273,56 +319,57 @@ export function PermissionCard({
 
       {open ? (
         <>
-          {layer === "none" && choices(request.tool, request.input).length > 0 ? (
-            <div className="permission-actions" data-testid="permission-choices">
-              {choices(request.tool, request.input).map((choice) => (
-                <button
-                  key={choice}
-                  type="button"
-                  className="button"
-                  disabled={sending || allowOff !== null}
-                  title={allowOff ?? `answers: ${choice}`}
-                  onClick={() =>
-                    mayAct(request.id, null) && answer({ decision: "allow", scope: "once", reason: choice })
-                  }
-                >
-                  <Visible text={choice} />
-                </button>
-              ))}
-            </div>
+          {layer === "none" && asks ? (
+            <QuestionForm
+              questions={questions}
+              off={off}
+              sending={sending}
+              onAnswer={(words) =>
+                mayAct(request.id, null) && answer({ decision: "allow", scope: "once", reason: words })
+              }
+              onLeave={() => mayAct(request.id, null) && answer({ decision: "allow", scope: "once" })}
+            />
           ) : null}
           {layer === "none" ? (
             <div className="permission-actions">
-              <button
-                type="button"
-                className="button primary"
-                data-testid="allow-once"
-                disabled={sending || allowOff !== null}
-                title={allowOff ?? undefined}
-                onClick={() => mayAct(request.id, null) && answer({ decision: "allow", scope: "once" })}
-              >
-                Allow once <kbd>a</kbd>
-              </button>
-              <button
-                type="button"
-                className="button"
-                data-testid="allow-session"
-                disabled={sending || ruleOff !== null}
-                title={ruleOff ?? `adds for this session: ${request.proposed_rule}`}
-                onClick={() => mayAct(request.id, null) && answer({ decision: "allow", scope: "session" })}
-              >
-                This session <kbd>A</kbd>
-              </button>
-              <button
-                type="button"
-                className="button"
-                data-testid="allow-always"
-                disabled={sending || alwaysOff !== null}
-                title={alwaysOff ?? undefined}
-                onClick={() => setLayer("always")}
-              >
-                Always…
-              </button>
+              {asks ? null : (
+                <button
+                  type="button"
+                  className="button primary"
+                  data-testid="allow-once"
+                  disabled={sending || allowOff !== null}
+                  title={allowOff ?? undefined}
+                  onClick={() => mayAct(request.id, null) && answer({ decision: "allow", scope: "once" })}
+                >
+                  {plan === null ? "Allow once" : "Accept the plan"} <kbd>a</kbd>
+                </button>
+              )}
+              {asks || !hasRules ? null : (
+                <>
+                  <button
+                    type="button"
+                    className="button"
+                    data-testid="allow-session"
+                    disabled={sending || ruleOff !== null}
+                    title={ruleOff ?? `adds for this session: ${request.proposed_rule}`}
+                    onClick={() =>
+                      mayAct(request.id, null) && answer({ decision: "allow", scope: "session" })
+                    }
+                  >
+                    This session <kbd>A</kbd>
+                  </button>
+                  <button
+                    type="button"
+                    className="button"
+                    data-testid="allow-always"
+                    disabled={sending || alwaysOff !== null}
+                    title={alwaysOff ?? undefined}
+                    onClick={() => setLayer("always")}
+                  >
+                    Always…
+                  </button>
+                </>
+              )}
               <span className="push" />
               <button
                 type="button"
@@ -332,7 +379,7 @@ export function PermissionCard({
                 title={off ?? undefined}
                 onClick={() => mayAct(request.id, null) && answer({ decision: "deny", scope: "once" })}
               >
-                Deny <kbd>d</kbd>
+                {asks ? "Do not answer" : "Deny"} <kbd>d</kbd>
               </button>
               <button
                 type="button"
@@ -342,7 +389,7 @@ export function PermissionCard({
                 title={off ?? undefined}
                 onClick={() => setLayer("reason")}
               >
-                Deny, say why <kbd>D</kbd>
+                {asks ? "Say why not" : plan === null ? "Deny, say why" : "Send back, say what"} <kbd>D</kbd>
               </button>
               <button
                 type="button"
@@ -511,6 +558,17 @@ export function PermissionList({
   const [framed, setFramed] = useState<string | null>(null);
   const [mine, setMine] = useState<ReadonlySet<string>>(new Set());
   const box = useRef<HTMLDivElement>(null);
+  const [picked, setPicked] = useState<ReadonlySet<string>>(new Set());
+  const plain = views.filter((view) => isOpen(view) && isPlain(view));
+  const batch = plain.filter((view) => picked.has(view.request.id));
+  const onSelect = useCallback((id: string, selected: boolean) => {
+    setPicked((known) => {
+      const next = new Set(known);
+      if (selected) next.add(id);
+      else next.delete(id);
+      return next;
+    });
+  }, []);
 
   const setFrame = useCallback((id: string | null) => {
     state.current = arming.frame(state.current, id, performance.now());
@@ -577,6 +635,14 @@ export function PermissionList({
         if (!event.currentTarget.contains(event.relatedTarget)) setFrame(null);
       }}
     >
+      {plain.length > 1 ? (
+        <BatchBar
+          open={plain}
+          picked={batch}
+          onPick={(ids) => setPicked(new Set(ids))}
+          onWon={(ids) => setMine((known) => new Set([...known, ...ids]))}
+        />
+      ) : null}
       {views.map((view) => (
         <PermissionCard
           key={view.request.id}
@@ -588,6 +654,8 @@ export function PermissionList({
           onSettled={onSettled}
           mine={mine.has(view.request.id)}
           showPlace={showPlace}
+          selected={plain.length > 1 && isPlain(view) ? picked.has(view.request.id) : undefined}
+          onSelect={onSelect}
         />
       ))}
     </div>
