@@ -21,10 +21,9 @@ test what="fast":
 demo:
     ./demo --debug
 
-# take the API's types over into the dashboard, from the running server
-types:
-    curl -sS "http://$(jq -r .address "${SWARM_HOME:-$HOME/.swarm}/server.json")/openapi.json" >web-dashboard/openapi.json
-    npm --prefix web-dashboard run types
+# compare the dashboard's types with the running server's API
+conforms:
+    npm --prefix web-dashboard run conforms -- "http://$(jq -r .address "${SWARM_HOME:-$HOME/.swarm}/server.json")"
 
 # write changed snapshots
 snapshots:

@@ -36,7 +36,7 @@ pub const SIBLING_FAILED: &str = "Cancelled due to sibling error";
 
 /// The result of a call beside one that a person denied with the order to stop.
 pub const STOPPED: &str = "Cancelled: a person denied another call and stopped the agent";
-/// What a call is answered that was open when another one ended the loop without a failure.
+/// The result of a call beside one by which the agent went elsewhere.
 pub(crate) const LEFT: &str =
     "Cancelled: another call of the same answer ended your stay here; call it again if it is still wanted";
 
@@ -379,7 +379,8 @@ impl Executor {
         }
         let call = &mut self.calls[index];
         let cancels_siblings = output.cancels_siblings && output.is_error && call.ran;
-        let (stop, is_error) = (output.stop, output.is_error);
+        let stop = output.stop;
+        let moves = matches!(output.effect, ToolEffect::Moves { .. });
         self.config
             .observer
             .live(Live::ToolEnded { tool_use_id: call.id.clone(), is_error: output.is_error });
@@ -390,9 +391,9 @@ impl Executor {
         });
         self.untold.push_back(index);
         if (cancels_siblings || stop) && self.closed.is_none() {
-            self.cancel_open(match (stop, is_error) {
-                (true, true) => STOPPED,
-                (true, false) => LEFT,
+            self.cancel_open(match (stop, moves) {
+                (true, false) => STOPPED,
+                (true, true) => LEFT,
                 (false, _) => SIBLING_FAILED,
             });
         }

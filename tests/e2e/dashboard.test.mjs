@@ -177,6 +177,12 @@ test("several are answered at once, a question in its parts, and a plan as it re
     for (const file of ["a.txt", "b.txt", ".claude/plans/two.md"]) assert.ok(files.includes(file), `${file} of ${files}`);
   }));
 
+test("the dashboard reads what the server says it sends", { timeout: LATER }, () =>
+  inPlace(async (place) => {
+    const page = await place.page();
+    place.conforms(new URL(page.url()).origin);
+  }));
+
 test("a code works once, and a foreign browser gets no further than the login", { timeout: 2 * LATER }, () =>
   inPlace(async (place) => {
     const page = await place.page();

@@ -34,6 +34,12 @@ export class Place {
     return execFileSync(join(bin, "swarm"), words, options);
   }
 
+  /** Compares the dashboard's types with the API's document. */
+  conforms(address) {
+    const words = ["--prefix", join(root, "web-dashboard"), "run", "conforms", "--", address];
+    execFileSync("npm", words, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+  }
+
   git(repo, ...words) {
     const env = { ...this.environment, GIT_CONFIG_NOSYSTEM: "1" };
     return execFileSync("git", words, { cwd: repo, env, encoding: "utf8" }).trim();

@@ -488,7 +488,8 @@ export type Live =
   | { live: "tool_progress"; tool_use_id: string; tail: string }
   | { live: "tool_ended"; tool_use_id: string; is_error: boolean }
   | { live: "activity"; text: string; context_tokens: number | null; context_window: number | null }
-  | { live: "waiting"; waiting_for: WaitingFor | null; cause: string; until: Timestamp | null };
+  | { live: "waiting"; waiting_for: WaitingFor | null; cause: string; until: Timestamp | null }
+  | { live: "cache_break"; cause: string; expected_tokens: number; read_tokens: number };
 
 /** What every event carries. */
 export interface Envelope {
