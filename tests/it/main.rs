@@ -7,6 +7,7 @@ mod rig;
 
 mod approvals;
 mod budgets;
+mod builds;
 mod bypasses;
 mod caching;
 mod cases;
