@@ -335,3 +335,24 @@ async fn the_racer_is_off_unless_it_is_switched_on() {
         rig.model.requests().into_iter().filter(|request| request.system.contains("waits for a person"));
     assert_eq!(racing.count(), 0);
 }
+
+/// What the classifier asks is granted from the session's budget like every call; without a grant it is out of reach.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_budget_holds_for_the_gate_as_well() {
+    let cap: u64 = 60_000;
+    let rig = Rig::configured(&format!("budget_tokens = {cap}\n{ASKS}")).await;
+    rig.model.rule(first_look(), Reply::say("<block>no</block>").usage(9_000, 0, 0, 7));
+    rig.coordinator(Reply::call("Agent", agent("toucher")));
+    let touches = (0..12).map(|n| call(bash(&format!("touch {n}.txt"))));
+    rig.model.agent(&prompt("toucher"), touches.chain([Reply::say("Touched all.")]));
+    let task = rig.submit_with(auto()).await;
+    let done = rig.done(&task).await;
+    let looked = looks(&rig).len() as u64;
+    assert!(looked >= 2 && looked < 12, "the budget ends it: {looked}");
+    let session = rig.session(&task).await;
+    let budget = &session["session"]["budget"];
+    let spent = budget["spent_tokens"].as_u64().expect("it is counted");
+    assert!(spent >= looked * 9_000, "the looks count: {budget}");
+    assert!(spent <= cap, "and the cap holds: {budget}");
+    assert_ne!(done["verdict"], "complete", "{done:#}");
+}

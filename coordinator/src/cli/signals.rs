@@ -81,10 +81,12 @@ impl Early {
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Impatient> {
         let mut work = std::pin::pin!(work);
         loop {
-            // A signal that was not taken is still there; the work goes on where it was.
+            // A signal that was not taken is still there; the work goes on where it was. One that came before the work was
+            // done counts as such, though both are seen at once.
             let signal = tokio::select! {
-                done = &mut work => return Ok(done),
+                biased;
                 signal = self.signals.next() => signal,
+                done = &mut work => return Ok(done),
             };
             match signal {
                 Signal::Interrupt | Signal::Terminate | Signal::Hangup if self.came.is_empty() => {

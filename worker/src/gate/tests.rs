@@ -1,7 +1,12 @@
 use std::{path::Path, time::Duration};
 
 use agent_host::transcript::TranscriptFile;
-use query_engine::ports::{Durability, NoObserver, Transcript};
+use query_engine::{
+    budget::Budget,
+    classifier::CompactHistory,
+    ports::{Durability, NoObserver, Transcript},
+    testing::{Script, ScriptedModel, Step},
+};
 use serde_json::json;
 use swarm_protocol::{
     Timestamp,
@@ -10,7 +15,7 @@ use swarm_protocol::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::*;
+use super::{classifier::Verdict, *};
 use crate::{
     link::Outbox,
     sandbox::{SandboxPolicy, SystemPaths},
@@ -461,4 +466,20 @@ async fn a_link_that_turns_is_judged_where_the_tool_would_work() {
     let output = Write::new(rig.files.clone()).call(input, rig.context()).await;
     assert!(output.is_error, "{output:?}");
     assert_eq!(std::fs::read_to_string(link.with_file_name("ok")).unwrap(), "kept");
+}
+
+/// A model that is there and says nothing is as good as none (spec 5.4).
+#[tokio::test]
+async fn a_classifier_that_does_not_answer_is_given_up() {
+    let rig = Rig::new();
+    let model = ScriptedModel::new([Script::Stream(vec![Step::Hang])]);
+    let classifier = Classifier::new(model.clone(), rig.gate.recorder.clone(), None, Budget::default());
+    // From here on time passes when nothing else happens.
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    let verdict = classifier.judge(&CompactHistory::default(), "call", "action").await;
+    let Verdict::Unavailable { why } = verdict else { panic!("{verdict:?}") };
+    assert!(why.contains("30 s"), "{why}");
+    assert!((Duration::from_secs(30)..Duration::from_secs(31)).contains(&began.elapsed()));
+    assert_eq!(model.requests().len(), 1, "it is not asked again");
 }
