@@ -348,7 +348,7 @@ async fn a_session_budget_holds_for_the_gate_as_well() {
     let task = rig.submit_with(auto()).await;
     let done = rig.done(&task).await;
     let looked = looks(&rig).len() as u64;
-    assert!(looked >= 2 && looked < 12, "the budget ends it: {looked}");
+    assert!((2..12).contains(&looked), "the budget ends it: {looked}");
     let session = rig.session(&task).await;
     let budget = &session["session"]["budget"];
     let spent = budget["spent_tokens"].as_u64().expect("it is counted");

@@ -52,7 +52,7 @@ async fn memory_is_bounded_over_many_turns_and_still_while_nothing_happens() {
         Some(match turn {
             _ if turn == WARM => read("large.txt").hold("warm"),
             _ if turn == TURNS => Reply::say("Done.").hold("idle"),
-            _ if turn % 2 == 0 => read("large.txt"),
+            _ if turn.is_multiple_of(2) => read("large.txt"),
             _ => read("other.txt"),
         })
     });

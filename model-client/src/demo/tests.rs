@@ -442,3 +442,17 @@ async fn the_model_streams_the_script_and_costs_nothing() {
     assert_eq!(model.cost("demo", &Usage { input_tokens: 5, ..Usage::default() }), Cost::usd(0.0));
     assert_eq!(model.info().name, "test");
 }
+
+#[test]
+fn an_agent_alone_goes_into_a_worktree_before_it_writes() {
+    let mut agent = Agent::new(&[WORKER_TOOLS, &["EnterWorktree", "ExitWorktree"]].concat());
+    let mut called = Vec::new();
+    let words = agent.turn(Message::user(vec![Block::text("refactor auth module")]), &mut |tool, _| {
+        called.push(tool.to_owned());
+        ("done".to_owned(), false)
+    });
+    assert_eq!(called.iter().filter(|tool| *tool == "EnterWorktree").count(), 1);
+    assert_eq!(called[0], "EnterWorktree");
+    assert!(called.contains(&"Write".to_owned()), "{called:?}");
+    assert!(!words.contains("I stop here"), "{words}");
+}

@@ -38,11 +38,22 @@ impl Fate {
     }
 }
 
+/// Of an agent that begins where it may only look.
+const ENTER: &str = "EnterWorktree";
+
+fn is_entry(message: &Message) -> bool {
+    message.tool_uses().any(|(_, name, _)| name == ENTER)
+}
+
 /// How often an unread file is read before the script gives up.
 const MAX_REPAIRS: usize = 3;
 
 /// The worker's next answer.
 pub(super) fn reply(view: &RequestView<'_>) -> DemoReply {
+    if view.has(ENTER) && !view.messages.iter().any(is_entry) {
+        let enter = Call { tool: ENTER, input: json!({"name": "demo"}) };
+        return call(view, "I go into a worktree of my own before I change anything.", vec![enter]);
+    }
     let Work { name, since } = work(view);
     if let Some(trouble) = trouble(since) {
         return say(format!("{LABEL} I stop here: {trouble}"));
@@ -89,7 +100,11 @@ fn turns(since: &[Message]) -> usize {
     let mut turns = 0;
     for (index, message) in since.iter().enumerate() {
         let is_repair = index > 0 && unread(since, &since[index - 1]).is_some();
-        if message.role == Role::Assistant && !is_repair && is_done(message, since.get(index + 1)) {
+        if message.role == Role::Assistant
+            && !is_entry(message)
+            && !is_repair
+            && is_done(message, since.get(index + 1))
+        {
             turns += 1;
         }
     }
