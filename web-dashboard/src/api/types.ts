@@ -432,6 +432,8 @@ export interface CreateTask {
   permission_mode?: PermissionMode;
   unattended?: boolean;
   max_workers?: number;
+  /** One agent, and no coordinator that thinks. */
+  solo?: boolean;
 }
 
 export interface TaskAccepted {

@@ -21,6 +21,7 @@ export function NewTask() {
   const [preset, setPreset] = useState(query.get("model"));
   const model = preset ?? storedModel;
   const [unattended, setUnattended] = useState(false);
+  const [solo, setSolo] = useState(false);
   // Made when the form opens: a double click, or a second try after a lost answer, starts one task.
   const [key, setKey] = useState(newKey);
   const [busy, setBusy] = useState(false);
@@ -60,6 +61,7 @@ export function NewTask() {
       ...(base.trim() === "" ? {} : { base: base.trim() }),
       ...(model.trim() === "" ? {} : { model: model.trim() }),
       ...(unattended ? { unattended: true } : {}),
+      ...(solo ? { solo: true } : {}),
       ...(count === null ? {} : { max_workers: count }),
     };
     post<TaskAccepted>("/tasks", task, { headers: { "idempotency-key": key }, timeoutMs: 60_000 })
@@ -230,6 +232,15 @@ export function NewTask() {
             onChange={(event) => setUnattended(event.target.checked)}
           />{" "}
           unattended: whatever would ask is denied
+        </label>
+        <label className="check">
+          <input
+            type="checkbox"
+            checked={solo}
+            data-testid="new-solo"
+            onChange={(event) => setSolo(event.target.checked)}
+          />{" "}
+          one agent alone: it begins in your checkout, and goes into a worktree to change something
         </label>
         {problem("form")}
         <div className="form-foot">
