@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    bash::{self, Connector, PlainCommand},
+    bash::{self, Connector, LayerKind, PlainCommand},
     dangerous::normalize,
 };
 
@@ -82,7 +82,9 @@ impl Cwds {
 fn may_change_directory(command: &PlainCommand) -> bool {
     const CHANGES: [&str; 8] = ["cd", "pushd", "popd", "chdir", "source", ".", "eval", "builtin"];
     let changes = |program: &str| CHANGES.contains(&program);
-    // What cannot be looked into is asked about anyway.
-    bash::layers(command)
-        .is_ok_and(|layers| layers.iter().any(|layer| layer.command.program().is_some_and(changes)))
+    // What cannot be looked into is asked about anyway; what another process does in itself stays in there.
+    bash::layers(command).is_ok_and(|layers| {
+        let here = layers.iter().filter(|layer| layer.kind != LayerKind::Inner);
+        here.filter_map(|layer| layer.command.program()).any(changes)
+    })
 }
