@@ -40,6 +40,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Connections at once, of all commands of a worker. A package manager opens some dozens.
 const MAX_CONNECTIONS: usize = 128;
+/// After a connection that could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(15);
 /// The variables that programs look at, in both spellings: some know one alone.
 const VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
@@ -104,8 +106,9 @@ async fn serve_commands(helpers: UnixListener, allowed: Arc<Allowed>) {
                 commands.spawn(serve_command(helper, allowed.clone(), places.clone()));
             }
             Err(error) => {
-                tracing::warn!(%error, "no command can reach the proxy");
-                return;
+                // Descriptors come back; without the proxy no further command would start.
+                tracing::warn!(%error, "a command could not reach the proxy");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -140,7 +143,14 @@ async fn serve_connections(
         // A place first, so that no more is accepted than is served.
         let Ok(place) = places.clone().acquire_owned().await else { return Ok(()) };
         while connections.try_join_next().is_some() {}
-        let (stream, _) = listener.accept().await?;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection of a command was not taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
         let allowed = allowed.clone();
         connections.spawn(async move {
             let further = Further::default();

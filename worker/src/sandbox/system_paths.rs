@@ -97,6 +97,8 @@ const SYSTEM_UNREADABLE: &[&str] = &[
 
 /// Credentials in a home directory, whatever makes what is around them readable.
 const HOME_UNREADABLE: &[&str] = &[
+    ".local/share/uv/credentials",
+    ".dotnet/corefx",
     ".aws",
     ".azure",
     ".cargo/credentials",

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use agent_host::Connector;
 use async_trait::async_trait;
 use query_engine::ports::{Observer, Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
@@ -287,10 +288,16 @@ fn run_of(command: &str, exit: &CommandExit, duration: Duration, killed: &[Proce
     }
 }
 
-/// What a code means that is no failure: that of the last program of the line.
+/// What a code means that is no failure: that of the last program of the line, where it surely is that one's. Behind `&&`
+/// and `||` it may be that of what stands before.
 fn meaning_of(command: &str, code: i32) -> Option<&'static str> {
     let agent_host::Parsed::Simple(commands) = agent_host::parse(command) else { return None };
-    let last = commands.iter().rfind(|command| !command.argv.is_empty())?;
+    let at = commands.iter().rposition(|command| !command.argv.is_empty())?;
+    let last = &commands[at];
+    let first = commands[..=at].iter().rfind(|command| command.after != Connector::Pipe)?;
+    if !matches!(first.after, Connector::Start | Connector::Next) || last.negated {
+        return None;
+    }
     let argv: Vec<&str> = last.argv.iter().map(|word| word.text().unwrap_or("?")).collect();
     benign_meaning(&argv, code)
 }
@@ -391,6 +398,27 @@ impl Tool for KillShell {
         match self.0.shell.kill_job(id).await {
             Ok(end) => ToolOutput::text(format!("{id} ended: {}.", job_end(&end))),
             Err(error) => ToolOutput::error(format!("{id}: {error}.")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_an_answer_only_where_it_is_the_last_programs() {
+        for (line, is_benign) in [
+            ("grep x file", true),
+            ("cd src; grep x file", true),
+            ("cat file | grep x", true),
+            ("npm test && diff a b", false),
+            ("cd nope && grep -rn x .", false),
+            ("make || grep x log", false),
+            ("npm test && cat log | grep x", false),
+            ("! grep x file", false),
+        ] {
+            assert_eq!(meaning_of(line, 1).is_some(), is_benign, "{line}");
         }
     }
 }

@@ -30,6 +30,8 @@ use super::{lenient_bool, parse};
 const MAX_REMINDERS: usize = 20;
 const MAX_PROMPT_CHARS: usize = 4_000;
 /// The clock of the wall may be set, so it is looked at this often at least.
+/// Between two looks at the clock.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// What time it is.
@@ -91,7 +93,10 @@ impl Table {
             }
             let next = self.locked().values().map(|reminder| reminder.next.clone()).min();
             let wait = next.map_or(LOOK_AGAIN, |next| {
-                Duration::try_from(next.duration_since(&now)).unwrap_or_default().min(LOOK_AGAIN)
+                // What is due in the past by a change of clocks is no reason to spin.
+                Duration::try_from(next.duration_since(&now))
+                    .unwrap_or_default()
+                    .clamp(LEAST_WAIT, LOOK_AGAIN)
             });
             // A change that comes between the look and the wait leaves its mark in `changed`.
             tokio::select! {
@@ -199,7 +204,13 @@ fn next_time(cron: &Cron, after: &ZonedDateTime) -> Result<ZonedDateTime, String
         .to_zoned_datetime(jiff::tz::TimeZone::UTC)
         .datetime();
     // An hour that the change of clocks leaves out is the one after it.
-    civil.to_zoned_datetime(after.time_zone().clone()).map_err(|error| error.to_string())
+    let ambiguous = after.time_zone().to_ambiguous_zoned_datetime(civil);
+    let first = ambiguous.clone().compatible().map_err(|error| error.to_string())?;
+    if first > *after {
+        return Ok(first);
+    }
+    // In the hour that clocks repeat, the first of two such times may be over.
+    ambiguous.later().map_err(|error| error.to_string())
 }
 
 fn shown(time: &ZonedDateTime) -> String {
@@ -378,5 +389,17 @@ mod tests {
             next("30 2 * * *", "2026-03-29T01:00:00+01:00[Europe/Berlin]"),
             "2026-03-29T03:30:00+02:00[Europe/Berlin]"
         );
+    }
+
+    /// The clocks of Berlin went from 03:00 back to 02:00 on this day: half an hour later in the second pass.
+    #[tokio::test(start_paused = true)]
+    async fn in_the_hour_that_clocks_repeat_a_reminder_comes_once_and_later() {
+        let (own, mut inbox) = reminders("2026-10-25T02:10:30+01:00[Europe/Berlin]");
+        let begin = Instant::now();
+        own.table.create(&json!({"cron": "*/15 * * * *", "prompt": "look", "recurring": true})).unwrap();
+        inbox.recv().await.unwrap();
+        assert_eq!(begin.elapsed().as_secs(), 270);
+        inbox.recv().await.unwrap();
+        assert_eq!(begin.elapsed().as_secs(), 270 + 15 * 60);
     }
 }
