@@ -13,6 +13,8 @@ use swarm_protocol::{RunNumber, SessionId, WorkerId, api::ServerFile, process::P
 
 /// A socket's path over this many bytes does not fit `sockaddr_un` everywhere (spec 1.4).
 const SOCKET_PATH_BYTES: usize = 100;
+/// How the name of a temp directory begins whose run has ended.
+const PUT_AWAY: &str = ".gone-";
 /// How long a killed server may take to be gone: its last thread gives the lock back.
 const DYING: Duration = Duration::from_secs(2);
 
@@ -140,7 +142,32 @@ impl Home {
 
     /// A worker's temp directory.
     pub fn worker_temp(&self, worker: &WorkerId) -> PathBuf {
-        self.root.join("tmp").join(worker.as_str())
+        self.temp().join(worker.as_str())
+    }
+
+    fn temp(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    /// Takes a worker's temp directory away, at once, so that its next run finds none. Where it is now, to be removed;
+    /// nothing when there is none.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn put_away_temp(&self, worker: &WorkerId) -> std::io::Result<Option<PathBuf>> {
+        let away = self.temp().join(format!("{PUT_AWAY}{worker}-{}", random_hex()));
+        match fs::rename(self.worker_temp(worker), &away) {
+            Ok(()) => Ok(Some(away)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Temp directories that were put away and not removed: a server that was killed left them.
+    pub fn temps_put_away(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.temp()).into_iter().flatten().flatten();
+        let away = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PUT_AWAY));
+        away.map(|entry| entry.path()).collect()
     }
 
     /// Makes the home, 0700, and checks that it can be written.
@@ -148,8 +175,7 @@ impl Home {
         private_dir(&self.root)?;
         // A home that was open to others is closed: transcripts hold what people work on.
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(io_error(&self.root))?;
-        for directory in [self.worktrees(), self.prompts(), self.root.join("projects"), self.root.join("tmp")]
-        {
+        for directory in [self.worktrees(), self.prompts(), self.root.join("projects"), self.temp()] {
             private_dir(&directory)?;
         }
         // By a name of this process: two that start at once must not take each other's probe away.

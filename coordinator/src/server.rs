@@ -426,6 +426,7 @@ impl Server {
         let mut parts = JoinSet::new();
         // Sessions first: a worker whose session is not known yet would be refused for good.
         crate::sessions::load(&shared).await?;
+        crate::workers::finish::remove_temps(&shared, shared.home.temps_put_away());
         parts.spawn(socket::serve(Arc::clone(&shared), socket));
         let process = process_identity(std::process::id().cast_signed());
         shared.home.write_server_file(&ServerFile {

@@ -408,6 +408,24 @@ async fn each_worker_has_ports_and_a_temp_directory_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn directories_nested_without_an_end_keep_no_end_from_its_coordinator() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", reporter("digger")));
+    let dig = r#"perl -e 'chdir shift; for (1..shift) { mkdir "d"; chdir "d" }'"#;
+    // Deeper than the stack of a thread, and deeper than a path.
+    let command = format!("{dig} $TMPDIR 15000 && {dig} . 3000");
+    rig.model.agent(&prompt("digger"), [call(bash(&command)), Reply::say("Dug.")]);
+    let task = rig.submit().await;
+    let done = rig.done(&task).await;
+    assert_eq!(done["verdict"], "complete", "{done:#}");
+    let temp = rig.home.path().join("tmp");
+    let is_empty = || std::fs::read_dir(&temp).is_ok_and(|mut entries| entries.next().is_none());
+    until(LATER, "no temp directory is left", async || is_empty()).await;
+    assert_eq!(rig.home.worktrees(), [] as [std::path::PathBuf; 0], "{done:#}");
+    rig.home.stop().await.expect_code(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn secrets_of_the_server_reach_neither_files_nor_commands() {
     let rig = Rig::new().await;
     rig.coordinator(Reply::call("Agent", reporter("spy")));

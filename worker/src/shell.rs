@@ -143,7 +143,7 @@ struct CaptureDir(PathBuf);
 impl Drop for CaptureDir {
     fn drop(&mut self) {
         // What is left behind lies in the temp directory, which goes with the run.
-        let _left: io::Result<()> = std::fs::remove_dir_all(&self.0);
+        let _left: io::Result<()> = worktree_manager::remove_all(&self.0);
     }
 }
 

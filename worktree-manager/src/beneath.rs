@@ -7,16 +7,17 @@
 //! functions are single components.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{Error, ErrorKind, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fchmod, fstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY
@@ -24,12 +25,20 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_CLOEXEC);
+/// A directory that may not be read, to change its mode.
+const PLACE: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+/// What an owner needs to empty a directory.
+const OWNERS: u32 = 0o700;
 /// Without waiting for the other end of a pipe.
 const FILE: OFlag = OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
 
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory(OwnedFd);
+
+/// Which directory one is, wherever it lies: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id(u64, u64);
 
 impl Directory {
     /// A directory in a place that commands cannot write to; nothing when it is missing.
@@ -45,8 +54,44 @@ impl Directory {
         found(openat(&self.0, name.as_ref(), DIRECTORY, Mode::empty()))
     }
 
+    /// The directory of this name in the one above, or at this path in a place that commands cannot write to, with
+    /// all that its owner may do to it; nothing when it is missing.
+    pub(crate) fn open_up(above: Option<&Self>, name: &Path) -> std::io::Result<Option<Self>> {
+        let open_with = |flags: OFlag| match above {
+            Some(above) => openat(&above.0, name, flags, Mode::empty()),
+            None => open(name, flags, Mode::empty()),
+        };
+        let opened = match open_with(DIRECTORY) {
+            Err(Errno::EACCES) => {
+                // Its mode may be changed without the right to read it; by the descriptor, since names may be exchanged.
+                let Some(place) = found(open_with(PLACE))? else { return Ok(None) };
+                let by_descriptor = format!("/proc/self/fd/{}", place.0.as_raw_fd());
+                std::fs::set_permissions(by_descriptor, Permissions::from_mode(OWNERS))?;
+                open_with(DIRECTORY)
+            }
+            opened => opened,
+        };
+        let Some(opened) = found(opened)? else { return Ok(None) };
+        let mode = fstat(&opened.0)?.st_mode;
+        if mode & OWNERS != OWNERS {
+            fchmod(&opened.0, Mode::from_bits_truncate(OWNERS))?;
+        }
+        Ok(Some(opened))
+    }
+
+    /// Which one it is.
+    pub(crate) fn id(&self) -> std::io::Result<Id> {
+        let stat = fstat(&self.0)?;
+        Ok(Id(stat.st_dev, stat.st_ino))
+    }
+
     /// Names of all that is in it, whatever it is.
     pub(crate) fn names(&self) -> std::io::Result<Vec<OsString>> {
+        self.some_names(usize::MAX)
+    }
+
+    /// [`Directory::names`], at most so many.
+    pub(crate) fn some_names(&self, limit: usize) -> std::io::Result<Vec<OsString>> {
         // A descriptor of its own, since reading moves a position that copies share.
         let mut dir = Dir::from_fd(openat(&self.0, ".", DIRECTORY, Mode::empty())?)?;
         let mut names = Vec::new();
@@ -55,6 +100,9 @@ impl Directory {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name != "." && name != ".." {
                 names.push(name.to_owned());
+            }
+            if names.len() >= limit {
+                break;
             }
         }
         Ok(names)
@@ -68,6 +116,17 @@ impl Directory {
     /// Removes a name that is no directory's; a link itself, not what it leads to.
     pub(crate) fn unlink(&self, name: impl AsRef<OsStr>) -> std::io::Result<()> {
         Ok(unlinkat(&self.0, name.as_ref(), UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdir(&self, name: impl AsRef<OsStr>) -> std::io::Result<()> {
+        Ok(unlinkat(&self.0, name.as_ref(), UnlinkatFlags::RemoveDir)?)
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -39,6 +39,7 @@ mod removal;
 mod repository;
 mod snapshot;
 mod submodule;
+mod sweep;
 mod tree;
 mod types;
 mod unfinished;
@@ -77,5 +78,6 @@ pub use snapshot::{
     SnapshotInfo,
 };
 pub use submodule::{SubmoduleFill, SubmoduleState};
+pub use sweep::remove_all;
 pub use types::{CommitId, DiffStat, InvalidCommitId, RepoPath};
 pub use unfinished::Operation;

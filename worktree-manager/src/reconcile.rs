@@ -15,6 +15,7 @@ use crate::name::{AgentId, BranchName};
 use crate::record::{Phase, RecordError};
 use crate::removal::{Force, KeepReason, Removal, RemoveError, remove_directory};
 use crate::snapshot::{indexes_dir, indexes_of};
+use crate::sweep::{remove_all, size};
 use crate::types::RepoPath;
 
 /// What [`Manager::reconcile`] or [`Manager::gc`] did.
@@ -279,18 +280,6 @@ fn is_old(entry: &std::fs::DirEntry) -> bool {
 fn remove_entries(dir: &Path, wanted: impl Fn(&std::fs::DirEntry) -> bool) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten().filter(wanted) {
         let path = entry.path();
-        drop(std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path)));
+        drop(remove_all(&path));
     }
-}
-
-/// Bytes of the files below, links not followed.
-fn size(path: &Path) -> u64 {
-    let Ok(meta) = path.symlink_metadata() else {
-        return 0;
-    };
-    if !meta.is_dir() {
-        return meta.len();
-    }
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries.map(|entry| size(&entry.path())).sum()
 }

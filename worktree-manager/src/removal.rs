@@ -1,9 +1,7 @@
 //! The end of a worktree: what keeps it, what is stored before it goes by force, and the removal
 //! itself, which never follows a link.
 
-use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +17,7 @@ use crate::quarantine::{self, MigrateError};
 use crate::record::{Phase, Record, RecordError};
 use crate::repository::ReadError;
 use crate::snapshot::{self, Snapshot, SnapshotError};
+use crate::sweep;
 use crate::tree::{Submodules, Tree};
 use crate::types::{CommitId, RepoPath, list};
 use crate::unfinished::Operation;
@@ -392,40 +391,8 @@ fn admin_by_scan(common_dir: &Path, path: &Path) -> Option<PathBuf> {
 /// Removes a directory and what is in it; of a link only the link. Absent is fine.
 pub(crate) async fn remove_directory(path: &Path) -> Result<(), RemoveError> {
     let owned = path.to_owned();
-    let removed = tokio::task::spawn_blocking(move || remove_now(&owned)).await;
+    let removed = tokio::task::spawn_blocking(move || sweep::remove_all(&owned)).await;
     removed
         .map_err(RemoveError::Interrupted)?
         .map_err(|source| RemoveError::Io { path: path.to_owned(), source })
-}
-
-fn remove_now(path: &Path) -> std::io::Result<()> {
-    let meta = match path.symlink_metadata() {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    if !meta.is_dir() {
-        return std::fs::remove_file(path);
-    }
-    match std::fs::remove_dir_all(path) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            // Module caches are read-only directories.
-            open_up(path)?;
-            std::fs::remove_dir_all(path)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn open_up(dir: &Path) -> std::io::Result<()> {
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))?;
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
-    }
-    Ok(())
 }

@@ -74,7 +74,6 @@ pub(crate) fn start(shared: Arc<Shared>, plan: FinishPlan, handle: SessionHandle
     AbortOnDropHandle::new(tokio::spawn(async move {
         let worker_id = plan.spec.id.clone();
         let run = plan.run;
-        let temp = shared.home.worker_temp(&worker_id);
         let fallback = unknown(&plan);
         let establishing = establish(shared.clone(), handle.id, plan);
         let establishing = AbortOnDropHandle::new(tokio::spawn(establishing));
@@ -83,8 +82,11 @@ pub(crate) fn start(shared: Arc<Shared>, plan: FinishPlan, handle: SessionHandle
             tracing::error!(worker.id = %worker_id, %error, "an outcome could not be established");
             fallback
         });
-        // Its temp directory is nobody's now. A sandboxed program may have left it unreadable; gc tries again.
-        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(temp).ok()).await.ok();
+        // Its temp directory is nobody's now. Commands may have filled it: it is removed when the end is told.
+        let away = shared.home.put_away_temp(&worker_id).unwrap_or_else(|error| {
+            tracing::warn!(worker.id = %worker_id, %error, "a temp directory could not be put away");
+            None
+        });
         handle
             .tell_until_stored(|stored| Order::RunFinished {
                 worker_id: worker_id.clone(),
@@ -93,7 +95,24 @@ pub(crate) fn start(shared: Arc<Shared>, plan: FinishPlan, handle: SessionHandle
                 stored,
             })
             .await;
+        remove_temps(&shared, away.into_iter().collect());
     }))
+}
+
+/// Removes temp directories of runs that ended, beside everything else. What stays is for the server's next start.
+pub(crate) fn remove_temps(shared: &Shared, temps: Vec<PathBuf>) {
+    shared.background(async move {
+        let removing = tokio::task::spawn_blocking(move || {
+            for temp in temps {
+                if let Err(error) = worktree_manager::remove_all(&temp) {
+                    tracing::warn!(%error, path = %temp.display(), "a temp directory could not be removed");
+                }
+            }
+        });
+        if let Err(error) = removing.await {
+            tracing::error!(%error, "a temp directory could not be removed");
+        }
+    });
 }
 
 /// What is known without looking.
