@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod checkpoint;
 pub mod clock;
+pub mod convert;
 pub mod facts;
 pub mod gate;
 pub mod grants;

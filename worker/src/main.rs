@@ -25,6 +25,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Make text of a format of strangers: from standard input to standard output
+    #[command(disable_help_flag = true)]
+    Convert {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Print as JSON what this machine's sandbox holds
     Probe,
     /// Run an agent from its launch file to the end of its run
@@ -42,11 +48,13 @@ fn main() -> ExitCode {
     match args.next().as_deref().and_then(|name| name.to_str()) {
         Some("keeper") => return code(worker::keeper::main(args)),
         Some("exec") => return code(worker::sandbox::exec_main(args)),
+        Some("convert") => return code(worker::convert::main(args)),
         _ => {}
     }
     match Arguments::parse().command {
         Command::Keeper { args } => code(worker::keeper::main(args.into_iter())),
         Command::Exec { args } => code(worker::sandbox::exec_main(args.into_iter())),
+        Command::Convert { args } => code(worker::convert::main(args.into_iter())),
         Command::Run { launch } => code(worker::agent::main(&launch)),
         Command::Probe => code(i32::from(worker::sandbox::probe_main().is_err())),
     }

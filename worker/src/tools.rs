@@ -236,9 +236,11 @@ fn parse<T: DeserializeOwned>(tool: &str, input: Value) -> Result<T, String> {
 
 /// Runs file work off the async threads; a panic in it is an answer, not the end of the agent.
 async fn blocking(tool: &str, work: impl FnOnce() -> ToolOutput + Send + 'static) -> ToolOutput {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|_| ToolOutput::error(format!("{tool} failed inside; try another way.")))
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| failed_inside(tool))
+}
+
+fn failed_inside(tool: &str) -> ToolOutput {
+    ToolOutput::error(format!("{tool} failed inside; try another way."))
 }
 
 /// Numbers that models now and then write as strings.

@@ -1,6 +1,10 @@
 //! Read: a part of a text file with line numbers, a picture, pages of a PDF, cells of a notebook.
 
-use std::{fmt::Write as _, path::Path, sync::Arc};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
@@ -8,16 +12,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Files, blocking,
+    Files,
     disk::{self, Unreadable},
-    lenient_number, parse,
+    failed_inside, lenient_number, parse,
     view::TextView,
 };
+use crate::convert::Converter;
 
 mod cells;
 mod image;
 mod lines;
-mod pdf;
+mod pages;
 
 #[cfg(test)]
 pub(super) use image::tests::drawn;
@@ -28,13 +33,21 @@ const MAX_ANSWER_BYTES: usize = 100_000;
 /// The tool.
 pub struct Read {
     files: Arc<Files>,
+    converter: Converter,
 }
 
 impl Read {
     /// Over these files.
     pub fn new(files: Arc<Files>) -> Self {
-        Self { files }
+        Self { files, converter: Converter::default() }
     }
+}
+
+/// What a file holds for a model.
+enum Held {
+    Answer(ToolOutput),
+    /// To be converted, which takes a while.
+    Pdf(Vec<u8>),
 }
 
 #[derive(Deserialize)]
@@ -99,39 +112,61 @@ impl Tool for Read {
             Ok(input) => input,
             Err(problem) => return ToolOutput::error(problem),
         };
-        let files = self.files.clone();
-        blocking("Read", move || read(&files, &input, &context)).await
+        let wanted = match input.pages.as_ref().map(pages::range).transpose() {
+            Ok(wanted) => wanted.flatten(),
+            Err(problem) => return ToolOutput::error(problem),
+        };
+        let (files, given) = (self.files.clone(), input.file_path.clone());
+        let cancel = context.cancel.clone();
+        let held = tokio::task::spawn_blocking(move || read(&files, &input, &context)).await;
+        match held {
+            Ok(Held::Answer(answer)) => answer,
+            Ok(Held::Pdf(bytes)) => tokio::select! {
+                biased;
+                () = cancel.cancelled() => ToolOutput::error("The call was cancelled."),
+                answer = pages::shown(&self.converter, bytes, wanted, &given) => answer,
+            },
+            Err(_) => failed_inside("Read"),
+        }
     }
 }
 
-fn read(files: &Files, input: &Input, context: &ToolContext) -> ToolOutput {
+fn read(files: &Files, input: &Input, context: &ToolContext) -> Held {
+    match bytes_of(files, input, context) {
+        Ok((_, bytes)) if bytes.starts_with(b"%PDF-") => Held::Pdf(bytes),
+        Ok((real, bytes)) => Held::Answer(shown(files, input, &real, &bytes)),
+        Err(problem) => Held::Answer(ToolOutput::error(problem)),
+    }
+}
+
+fn bytes_of(files: &Files, input: &Input, context: &ToolContext) -> Result<(PathBuf, Vec<u8>), String> {
     let given = &input.file_path;
     let path = files.path(given);
     if !(files.visible)(&path) {
-        return ToolOutput::error(Unreadable::Missing.sentence(given));
+        return Err(Unreadable::Missing.sentence(given));
     }
-    let real = match files.real_path(&context.tool_use_id, given) {
-        Ok(real) => real,
-        Err(problem) => return ToolOutput::error(problem),
-    };
+    let real = files.real_path(&context.tool_use_id, given)?;
     // It may lead elsewhere than a moment ago.
     if !(files.visible)(&real) {
-        return ToolOutput::error(Unreadable::Missing.sentence(given));
+        return Err(Unreadable::Missing.sentence(given));
     }
-    let bytes = match disk::read_whole(&real) {
-        Ok(bytes) => bytes,
-        Err(Unreadable::Missing) => return missing(files, &path, given),
-        Err(problem) => return ToolOutput::error(problem.sentence(given)),
-    };
-    files.touch(&path);
-    if let Some(format) = image::format(&bytes) {
-        return image::shown(&bytes, format, given);
+    match disk::read_whole(&real) {
+        Ok(bytes) => {
+            files.touch(&path);
+            Ok((real, bytes))
+        }
+        Err(Unreadable::Missing) => Err(missing(files, &path, given)),
+        Err(problem) => Err(problem.sentence(given)),
     }
-    if bytes.starts_with(b"%PDF-") {
-        return pdf::pages(bytes, input.pages.as_ref(), given, &context.cancel);
+}
+
+fn shown(files: &Files, input: &Input, real: &Path, bytes: &[u8]) -> ToolOutput {
+    let given = &input.file_path;
+    if let Some(format) = image::format(bytes) {
+        return image::shown(bytes, format, given);
     }
-    let Some(view) = TextView::new(&bytes).filter(|_| !is_archive(&bytes)) else {
-        let kind = binary_kind(&bytes);
+    let Some(view) = TextView::new(bytes).filter(|_| !is_archive(bytes)) else {
+        let kind = binary_kind(bytes);
         return ToolOutput::error(format!(
             "{given} is a binary file ({kind}, {} bytes). Look at it with a program in Bash.",
             bytes.len()
@@ -147,10 +182,10 @@ fn read(files: &Files, input: &Input, context: &ToolContext) -> ToolOutput {
         }
         None => lines::page(&view, input),
     };
-    answer.with_seen(files.memory.note(&real, &bytes))
+    answer.with_seen(files.memory.note(real, bytes))
 }
 
-fn missing(files: &Files, path: &Path, given: &str) -> ToolOutput {
+fn missing(files: &Files, path: &Path, given: &str) -> String {
     let mut answer = Unreadable::Missing.sentence(given);
     let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
     let stem = name.split('.').next().unwrap_or_default();
@@ -173,7 +208,7 @@ fn missing(files: &Files, path: &Path, given: &str) -> ToolOutput {
     } else {
         let _ = write!(answer, " There is {}.", similar.join(", "));
     }
-    ToolOutput::error(answer)
+    answer
 }
 
 /// Bytes that begin like no text, though a guess at an encoding might take them for one.

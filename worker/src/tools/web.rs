@@ -19,6 +19,7 @@ pub use self::{
 };
 
 use super::ServiceKey;
+use crate::convert::Converter;
 
 /// Says whether the rules allow a tool to ask this host without a person's word.
 pub type MayFollow = Arc<dyn Fn(&str) -> bool + Send + Sync>;
@@ -26,7 +27,8 @@ pub type MayFollow = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 /// The tools of the web. `search_key` is the search service's, when it has one.
 pub fn tools(settings: &WebSettings, may_follow: MayFollow, search_key: ServiceKey) -> Vec<Arc<dyn Tool>> {
     let fetcher = Arc::new(Fetcher::new(&settings.allow_private, Limits::default()));
-    let mut tools: Vec<Arc<dyn Tool>> = vec![Arc::new(WebFetch::new(fetcher, may_follow))];
+    let mut tools: Vec<Arc<dyn Tool>> =
+        vec![Arc::new(WebFetch::new(fetcher, may_follow, Converter::default()))];
     if let Some(service) = &settings.search {
         tools.push(Arc::new(WebSearch::new(service.clone(), search_key)));
     }

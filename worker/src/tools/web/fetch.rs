@@ -13,7 +13,10 @@ use super::{
     fetcher::{Body, FetchError, Fetched, Fetcher, parse as parse_url, shown},
     page::{self, Kind},
 };
-use crate::tools::{lenient_number, parse};
+use crate::{
+    convert::{Converter, Job},
+    tools::{lenient_number, parse},
+};
 
 /// Characters of one answer.
 const MAX_TEXT_CHARS: usize = 100_000;
@@ -26,18 +29,19 @@ const FRAME_CHARS: usize = 8_000;
 pub struct WebFetch {
     fetcher: Arc<Fetcher>,
     may_follow: MayFollow,
+    converter: Converter,
 }
 
 impl WebFetch {
     /// `may_follow` says which other hosts a redirect may lead to.
-    pub fn new(fetcher: Arc<Fetcher>, may_follow: MayFollow) -> Self {
-        Self { fetcher, may_follow }
+    pub fn new(fetcher: Arc<Fetcher>, may_follow: MayFollow, converter: Converter) -> Self {
+        Self { fetcher, may_follow, converter }
     }
 
     async fn fetch(&self, input: Input) -> Result<ToolOutput, FetchError> {
         let url = parse_url(&input.url)?;
         Ok(match self.fetcher.get(url, &*self.may_follow, page::is_wanted).await? {
-            Fetched::Body(body) => shown_body(body, input).await,
+            Fetched::Body(body) => shown_body(body, input, &self.converter).await,
             Fetched::Unwanted { url, content_type, bytes } => ToolOutput::error(format!(
                 "{} is {content_type}, {}, which is no text; it was not read.",
                 shown(&url),
@@ -127,16 +131,21 @@ pub(super) fn host_of(url: &str) -> Option<String> {
     Url::parse(url.trim()).ok()?.host_str().map(str::to_owned)
 }
 
-async fn shown_body(body: Body, input: Input) -> ToolOutput {
+async fn shown_body(body: Body, input: Input, converter: &Converter) -> ToolOutput {
     let Body { url, status, content_type, bytes } = body;
     let n_bytes = bytes.len();
-    let of_type = content_type.clone();
-    // Parsing a large page takes a while; a panic in it is an answer.
-    let read = tokio::task::spawn_blocking(move || page::text_of(of_type.as_deref(), &bytes));
-    let (kind, text) = match read.await {
-        Ok(Ok(read)) => read,
-        Ok(Err(what)) => return ToolOutput::error(format!("{} is {what}; it is not shown.", shown(&url))),
-        Err(_) => return ToolOutput::error(format!("{} could not be turned into text.", shown(&url))),
+    let (kind, body) = match page::text_of(content_type.as_deref(), &bytes) {
+        Ok(read) => read,
+        Err(what) => return ToolOutput::error(format!("{} is {what}; it is not shown.", shown(&url))),
+    };
+    let text = match kind {
+        Kind::Text => body,
+        Kind::Html => match converter.text(Job::Html, body.into_bytes()).await {
+            Ok(text) => text,
+            Err(why) => {
+                return ToolOutput::error(format!("{} cannot be turned into text: {why}.", shown(&url)));
+            }
+        },
     };
     if !status.is_success() {
         let start: String = text.chars().take(MAX_ERROR_CHARS).collect();

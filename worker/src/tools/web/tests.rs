@@ -79,7 +79,11 @@ impl Site {
 
     fn tool_following(&self, may_follow: impl Fn(&str) -> bool + Send + Sync + 'static) -> WebFetch {
         let limits = Limits { bytes: 100_000, time: Duration::from_secs(5), redirects: 3 };
-        WebFetch::new(Arc::new(Fetcher::new(&self.settings().allow_private, limits)), Arc::new(may_follow))
+        WebFetch::new(
+            Arc::new(Fetcher::new(&self.settings().allow_private, limits)),
+            Arc::new(may_follow),
+            Converter::here(),
+        )
     }
 }
 
@@ -184,7 +188,7 @@ async fn a_long_page_is_given_in_parts() {
     let text: String = (0..30_000).map(|n| format!("{n:06}")).collect();
     let site = Site::new(move |_| page("text/plain", text.as_bytes())).await;
     let fetcher = Fetcher::new(&site.settings().allow_private, Limits::default());
-    let tool = WebFetch::new(Arc::new(fetcher), Arc::new(|_: &str| false));
+    let tool = WebFetch::new(Arc::new(fetcher), Arc::new(|_: &str| false), Converter::here());
     let first = call(&tool, json!({"url": site.url("/")})).await;
     says(
         &first,
@@ -219,7 +223,7 @@ async fn a_body_without_an_end_a_bomb_and_a_silent_server_are_left() {
     }
     let limits = Limits { time: Duration::from_millis(300), ..Limits::default() };
     let fetcher = Fetcher::new(&site.settings().allow_private, limits);
-    let hasty = WebFetch::new(Arc::new(fetcher), Arc::new(|_: &str| false));
+    let hasty = WebFetch::new(Arc::new(fetcher), Arc::new(|_: &str| false), Converter::here());
     says(&call(&hasty, json!({"url": site.url("/silent")})).await, true, "it took more than 0.3 s");
 
     let cancel = CancellationToken::new();
@@ -274,7 +278,11 @@ async fn redirects_are_followed_where_they_may_lead() {
 async fn what_leads_inside_is_refused_in_every_spelling() {
     let site = Site::new(|_| page("text/plain", b"inside")).await;
     let port = site.address.port();
-    let tool = WebFetch::new(Arc::new(Fetcher::new(&[], Limits::default())), Arc::new(|_: &str| true));
+    let tool = WebFetch::new(
+        Arc::new(Fetcher::new(&[], Limits::default())),
+        Arc::new(|_: &str| true),
+        Converter::here(),
+    );
     for host in [
         "127.0.0.1",
         "2130706433",
@@ -315,7 +323,11 @@ async fn a_name_is_looked_up_once_and_the_checked_address_is_asked() {
     let site = Site::new(|_| page("text/plain", b"by name")).await;
     let mut allowed = site.settings().allow_private;
     allowed.push(format!("[::1]:{}", site.address.port()));
-    let tool = WebFetch::new(Arc::new(Fetcher::new(&allowed, Limits::default())), Arc::new(|_: &str| false));
+    let tool = WebFetch::new(
+        Arc::new(Fetcher::new(&allowed, Limits::default())),
+        Arc::new(|_: &str| false),
+        Converter::here(),
+    );
     let url = format!("http://localhost:{}/", site.address.port());
     says(&call(&tool, json!({"url": url})).await, false, "by name");
     assert!(site.asked()[0].contains(&format!("host: localhost:{}\r\n", site.address.port())));
