@@ -9,58 +9,104 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
+mod live;
+
+pub use live::{LiveMasker, tail};
+
 /// How what was masked begins; the form's name follows, and a bracket.
 pub const MARK: &str = "[masked: ";
+
+/// Stands for a key where only letters are taken, such as in an id.
+const PLAIN_MARK: &str = "masked-key";
 
 /// A known value shorter than this is no key, and would hit ordinary words.
 const SHORTEST_KNOWN: usize = 8;
 
-/// Name and form. What stands before is no part of a longer word, path or encoding: see [`BEFORE`].
-const FORMS: [(&str, &str); 17] = [
-    ("anthropic key", r"sk-ant-[A-Za-z0-9_-]{16,}"),
-    ("openrouter key", r"sk-or-v1-[0-9a-f]{32,}"),
-    ("openai key", r"sk-(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}"),
+/// What may stand before a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// Anything: the form says enough by itself.
+    Anything,
+    /// No part of a longer word. Its own dash or underscore is not in what else is packed as letters and slashes, so
+    /// the form may stand in a path or a URL.
+    NoWord,
+    /// Neither that nor a part of a path or of base64, which could look like it by chance.
+    NoEncoding,
+}
+
+impl Before {
+    /// One character that ends what went before, or the beginning; or what stands for a character: the escapes of JSON
+    /// and of URLs end in letters.
+    fn form(self) -> &'static str {
+        match self {
+            Self::Anything => "(?<before>)",
+            Self::NoWord => r"(?<before>^|[^A-Za-z0-9_-]|\\(?:[nrtbf]|u[0-9A-Fa-f]{4})|%[0-9A-Fa-f]{2})",
+            Self::NoEncoding => {
+                r"(?<before>^|[^A-Za-z0-9_+/.-]|//|\\(?:[nrtbf]|u[0-9A-Fa-f]{4})|%[0-9A-Fa-f]{2})"
+            }
+        }
+    }
+}
+
+/// Name, what may stand before, and form.
+const FORMS: [(&str, Before, &str); 19] = [
+    ("anthropic key", Before::NoWord, r"sk-ant-[A-Za-z0-9_-]{16,}"),
+    ("openrouter key", Before::NoWord, r"sk-or-v1-[0-9a-f]{32,}"),
+    ("openai key", Before::NoWord, r"sk-(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}"),
     // Without a dash: `sk-` begins the names of styles, too.
-    ("key", r"sk-[A-Za-z0-9]{32,}"),
-    ("stripe key", r"[sr]k_live_[A-Za-z0-9]{16,}"),
-    ("github token", r"gh[pousr]_[A-Za-z0-9]{36,}"),
-    ("github token", r"github_pat_[A-Za-z0-9_]{22,}"),
-    ("gitlab token", r"glpat-[A-Za-z0-9_-]{20,}"),
-    ("npm token", r"npm_[A-Za-z0-9]{36}\b"),
-    ("huggingface token", r"hf_[A-Za-z0-9]{30,}"),
-    ("aws key id", r"(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    ("google key", r"AIza[0-9A-Za-z_-]{35}\b"),
-    ("slack token", r"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    ("jwt", r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    ("key", Before::NoEncoding, r"sk-[A-Za-z0-9]{32,}"),
+    ("stripe key", Before::NoWord, r"[sr]k_live_[A-Za-z0-9]{16,}"),
+    ("github token", Before::NoWord, r"gh[pousr]_[A-Za-z0-9]{36,}"),
+    ("github token", Before::NoWord, r"github_pat_[A-Za-z0-9_]{22,}"),
+    ("gitlab token", Before::NoWord, r"glpat-[A-Za-z0-9_-]{20,}"),
+    ("npm token", Before::NoWord, r"npm_[A-Za-z0-9]{36}\b"),
+    ("huggingface token", Before::NoWord, r"hf_[A-Za-z0-9]{30,}"),
+    ("aws key id", Before::NoEncoding, r"(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    ("google key", Before::NoEncoding, r"AIza[0-9A-Za-z_-]{35}\b"),
+    ("slack token", Before::NoWord, r"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    ("jwt", Before::NoEncoding, r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     (
         "private key",
+        Before::Anything,
         r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END [A-Z0-9 ]*-----|\z)",
+    ),
+    // Whose beginning is elsewhere: the lines before its end, with or without numbers.
+    (
+        "private key",
+        Before::Anything,
+        r"(?m:(?:^[ \t]*(?:\d+\t)?[A-Za-z0-9+/=]{1,76}\r?\n)+[ \t]*(?:\d+\t)?-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)",
     ),
     // The value alone; the words before it say what is missing.
     (
         "authorization",
-        r#"(?i:authorization["']?\s*[:=]\s*["']?(?:bearer|basic|token)\s+)(?<value>[A-Za-z0-9._~+/=-]{16,})"#,
+        Before::Anything,
+        r#"(?i:authorization\\?["']?\s*[:=]\s*\\?["']?(?:bearer|basic|token)\s+)(?<value>[A-Za-z0-9._~+/=-]{16,})"#,
     ),
-    ("aws secret key", r#"(?i:aws_?secret_?access_?key["']?\s*[:=]\s*["']?)(?<value>[A-Za-z0-9/+]{40})\b"#),
+    (
+        "api key",
+        Before::Anything,
+        r#"(?i:x-(?:goog-)?api-key\\?["']?\s*[:=]\s*\\?["']?)(?<value>[A-Za-z0-9._~+/=-]{16,})"#,
+    ),
+    (
+        "aws secret key",
+        Before::Anything,
+        r#"(?i:aws_?secret_?access_?key\\?["']?\s*[:=]\s*\\?["']?)(?<value>[A-Za-z0-9/+]{40})\b"#,
+    ),
 ];
-
-/// One character that ends what went before, or the beginning.
-const BEFORE: &str = r"(?<before>^|[^A-Za-z0-9_+/.-])";
 
 static COMPILED: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
     FORMS
         .iter()
-        .map(|(name, form)| {
-            // A key's own dashes begin the last form's.
-            let before = if form.starts_with('-') { "(?<before>)" } else { BEFORE };
-            (*name, Regex::new(&format!("{before}(?:{form})")).expect("a test compiles each form"))
+        .map(|(name, before, form)| {
+            let form = format!("{}(?:{form})", before.form());
+            (*name, Regex::new(&form).expect("a test compiles each form"))
         })
         .collect()
 });
 
 /// The same without what stands before: whether a text is worth a closer look.
 static ANY: LazyLock<RegexSet> =
-    LazyLock::new(|| RegexSet::new(FORMS.iter().map(|(_, form)| *form)).expect("a test compiles each form"));
+    LazyLock::new(|| RegexSet::new(FORMS.iter().map(|(.., form)| *form)).expect("a test compiles each form"));
 
 /// Masks the forms, and the values it was told. Clones know the same values.
 #[derive(Clone, Default)]
@@ -87,10 +133,14 @@ impl Masker {
     /// The text without keys.
     #[must_use]
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.mask_with(text, &|name| format!("{MARK}{name}]"))
+    }
+
+    fn mask_with<'a>(&self, text: &'a str, mark: &dyn Fn(&str) -> String) -> Cow<'a, str> {
         let mut masked = Cow::Borrowed(text);
         for value in self.0.read().unwrap_or_else(PoisonError::into_inner).iter() {
             if masked.contains(value.as_str()) {
-                masked = Cow::Owned(masked.replace(value.as_str(), &format!("{MARK}key]")));
+                masked = Cow::Owned(masked.replace(value.as_str(), &mark("key")));
             }
         }
         for form in ANY.matches(&masked) {
@@ -102,7 +152,7 @@ impl Masker {
                     Some(value) => &whole[..value.start() - found.get(0).map_or(0, |whole| whole.start())],
                     None => &found["before"],
                 };
-                format!("{kept}{MARK}{name}]")
+                format!("{kept}{}", mark(name))
             });
             if let Cow::Owned(replaced) = replaced {
                 masked = Cow::Owned(replaced);
@@ -122,14 +172,18 @@ impl Masker {
 
     /// The strings of a JSON value without keys; names stay.
     pub fn mask_value(&self, value: &mut Value) {
+        self.mask_value_with(value, &|name| format!("{MARK}{name}]"));
+    }
+
+    fn mask_value_with(&self, value: &mut Value, mark: &dyn Fn(&str) -> String) {
         match value {
             Value::String(text) => {
-                if let Cow::Owned(masked) = self.mask(text) {
+                if let Cow::Owned(masked) = self.mask_with(text, mark) {
                     *text = masked;
                 }
             }
-            Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value(value)),
-            Value::Object(fields) => fields.values_mut().for_each(|value| self.mask_value(value)),
+            Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value_with(value, mark)),
+            Value::Object(fields) => fields.values_mut().for_each(|value| self.mask_value_with(value, mark)),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
@@ -149,14 +203,31 @@ impl Masker {
         }
     }
 
-    /// A message without keys, whatever its type. One that is no longer of that type would be a mistake of the type.
+    /// A message without keys, whatever its type. Nothing for one that cannot be without them, since its type takes
+    /// neither of the marks where they stand; that would be a mistake of the type.
     #[must_use]
-    pub fn masked<T: Serialize + DeserializeOwned>(&self, message: T) -> T {
-        let Ok(text) = serde_json::to_string(&message) else { return message };
-        match self.mask_json(&text) {
-            Cow::Borrowed(_) => message,
-            Cow::Owned(masked) => serde_json::from_str(&masked).unwrap_or(message),
+    pub fn masked<T: Serialize + DeserializeOwned>(&self, message: T) -> Option<T> {
+        let text = match serde_json::to_string(&message) {
+            Ok(text) if self.suspects(&text) => text,
+            Ok(_) => return Some(message),
+            Err(error) => {
+                tracing::error!(%error, "a message could not be looked through for keys");
+                return None;
+            }
+        };
+        let value: Value = serde_json::from_str(&text).ok()?;
+        // Ids take no brackets.
+        let marks: [&dyn Fn(&str) -> String; 2] =
+            [&|name| format!("{MARK}{name}]"), &|_| PLAIN_MARK.to_owned()];
+        let masked = marks.into_iter().find_map(|mark| {
+            let mut value = value.clone();
+            self.mask_value_with(&mut value, mark);
+            serde_json::from_value(value).ok()
+        });
+        if masked.is_none() {
+            tracing::error!("a message holds a key in a place that cannot be masked; it was not sent");
         }
+        masked
     }
 }
 
@@ -177,12 +248,12 @@ impl<W: std::io::Write> std::io::Write for MaskedWriter<W> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use serde_json::json;
 
     // Put together here, so that no scanner of repositories takes them for real.
-    fn letters(count: usize) -> String {
+    pub(crate) fn letters(count: usize) -> String {
         "aB3dE5gH7jK9mN1pQ".chars().cycle().take(count).collect()
     }
 
@@ -300,7 +371,73 @@ mod tests {
         );
         let plain = json!({"text": "nothing"}).to_string();
         assert!(matches!(masker.mask_json(&plain), Cow::Borrowed(_)));
-        assert_eq!(masker.masked(vec![format!("x {key}")]), [format!("x {word}")]);
+        assert_eq!(masker.masked(vec![format!("x {key}")]), Some(vec![format!("x {word}")]));
+    }
+
+    #[test]
+    fn a_message_whose_type_takes_no_mark_is_not_passed_on_as_it_is() {
+        /// Takes words of letters and dashes, as ids do; or but one word.
+        #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        struct Word<const IS_STRICT: bool>(String);
+        impl<const IS_STRICT: bool> TryFrom<String> for Word<IS_STRICT> {
+            type Error = String;
+            fn try_from(text: String) -> Result<Self, String> {
+                let is_key = text.starts_with("ghp_");
+                let taken = is_key || !IS_STRICT && !text.contains(['[', ' ']);
+                if taken { Ok(Self(text)) } else { Err("no word".to_owned()) }
+            }
+        }
+        impl<const IS_STRICT: bool> From<Word<IS_STRICT>> for String {
+            fn from(word: Word<IS_STRICT>) -> Self {
+                word.0
+            }
+        }
+        impl<const IS_STRICT: bool> Clone for Word<IS_STRICT> {
+            fn clone(&self) -> Self {
+                Self(self.0.clone())
+            }
+        }
+        let key = format!("ghp_{}", letters(36));
+        let masker = Masker::default();
+        assert_eq!(masker.masked(Word::<false>(key.clone())), Some(Word("masked-key".to_owned())));
+        assert_eq!(masker.masked(Word::<true>(key)), None);
+    }
+
+    #[test]
+    fn keys_are_found_wherever_they_begin() {
+        let token = format!("ghp_{}", letters(36));
+        let word = format!("{MARK}github token]");
+        for (before, behind) in [
+            ("https://", "@github.com/x.git"),
+            ("https://x-access-token:", "@github.com"),
+            ("https://host/", "/x"),
+            ("{\"text\": \"first\\n", "\"}"),
+            ("\\r\\n", ""),
+            ("\\u003d", ""),
+            ("?token%3D", "&x=1"),
+            ("../", ""),
+        ] {
+            check(&format!("{before}{token}{behind}"), &format!("{before}{word}{behind}"));
+        }
+        let aws = "AKIAABCDEFGH23456789";
+        check(&format!("s3://{aws}:x"), &format!("s3://{MARK}aws key id]:x"));
+        let value = letters(40);
+        for before in [
+            "Proxy-Authorization: Basic ",
+            "{\\\"Authorization\\\": \\\"Bearer ",
+            "X-Forwarded-Authorization = token ",
+        ] {
+            check(&format!("{before}{value}"), &format!("{before}{MARK}authorization]"));
+        }
+        check(&format!("-H 'x-api-key: {value}'"), &format!("-H 'x-api-key: {MARK}api key]'"));
+        check(
+            &format!("TF_VAR_aws_secret_access_key={value}"),
+            &format!("TF_VAR_aws_secret_access_key={MARK}aws secret key]"),
+        );
+        // A part of a file with a key, from the middle, with the numbers of Read.
+        let rest = format!("  12\t{}\n  13\tab==\n  14\t-----END RSA PRIVATE KEY-----\n", letters(64));
+        check(&format!("some words.\n{rest}"), &format!("some words.\n{MARK}private key]\n"));
     }
 
     #[test]

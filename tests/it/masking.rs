@@ -2,9 +2,9 @@
 
 use axum::{Router, body::Bytes, routing::post};
 use integration_tests::{ModelServer, Reply, SwarmHome, TestRepo, eventually, wait::LATER};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::rig::{COORDINATE, Rig, agent, call, id_of, prompt, write};
+use crate::rig::{COORDINATE, Rig, agent, call, id_of, prompt, reporter, write};
 
 /// By its form alone.
 const SHAPED: &str = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789";
@@ -82,4 +82,42 @@ async fn keys_are_masked_wherever_the_server_speaks() {
         if kept == spoken { Ok(()) } else { Err(kept) }
     })
     .await;
+}
+
+/// The words of an agent that were shown live, one after another.
+fn live_words(events: &[Value], worker: Option<&str>) -> String {
+    let of_agent =
+        |event: &&Value| event["data"]["live"] == "text_delta" && event["worker_id"].as_str() == worker;
+    events.iter().filter(of_agent).filter_map(|event| event["data"]["text"].as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_comes_in_pieces_is_masked_while_it_is_said() {
+    let rig = Rig::new().await;
+    let spoken = format!("The key {SHAPED} opens it, as does {SHAPED}");
+    rig.coordinator(Reply::new().text(&spoken).chunk(3).tool("Agent", reporter("alpha")));
+    rig.model.agent(&prompt("alpha"), [Reply::say(&spoken).chunk(5)]);
+    let mut stream = rig.api().events("/events", None).await;
+    let task = rig.submit().await;
+    let mut events = Vec::new();
+    let listening = async {
+        while let Some(event) = stream.next().await {
+            let ended = event.data["kind"] == "task.finished";
+            events.push(event.data);
+            if ended {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LATER, listening).await.expect("the task ends");
+    let worker = rig.worker(&task, "alpha").await;
+    for agent in [None, Some(id_of(&worker))] {
+        let words = live_words(&events, agent);
+        let masked = "[masked: anthropic key]";
+        assert!(
+            words.contains(&format!("The key {masked} opens it, as does {masked}")),
+            "{agent:?}: {words}"
+        );
+    }
+    assert!(events.iter().all(|event| !event.to_string().contains(&SHAPED[15..])));
 }

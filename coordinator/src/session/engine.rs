@@ -1,7 +1,11 @@
 //! The coordinator's loop: the engine with the session's actor behind its ports.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
+use agent_host::secrets::LiveMasker;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use query_engine::{
@@ -66,6 +70,7 @@ pub(crate) fn start(
         session: model.id,
         spec: model.spec.clone(),
         results: shared.home.project(&model.spec.repo_key).join(model.id.to_string()).join("results"),
+        live_masker: Mutex::new(LiveMasker::new(shared.masker.clone())),
     });
     let observer: Arc<dyn Observer> = actor.clone();
     let connect = |endpoint| {
@@ -199,11 +204,16 @@ struct ActorPort {
     session: SessionId,
     spec: SessionSpec,
     results: PathBuf,
+    /// Takes keys out of what is shown live.
+    live_masker: Mutex<LiveMasker>,
 }
 
 #[async_trait]
 impl Transcript for ActorPort {
     async fn append(&self, batch: Vec<RecordBody>, _: Durability) -> Result<(), StorageError> {
+        // Words that are recorded are whole.
+        let rest = self.live_masker().rest();
+        self.publish(rest);
         // The journal is durable at once, whatever is asked for.
         self.handle
             .ask(|reply| Order::Transcript(batch, reply))
@@ -257,6 +267,22 @@ impl Inbox for ActorPort {
 }
 
 impl ActorPort {
+    fn live_masker(&self) -> MutexGuard<'_, LiveMasker> {
+        self.live_masker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, news: impl IntoIterator<Item = Live>) {
+        for live in news {
+            self.shared.journal.publish_live(EventLine {
+                seq: None,
+                at: clock::now(),
+                session_id: Some(self.session),
+                position: None,
+                event: Event::Live { worker_id: None, after: self.shared.live.seq(self.session), live },
+            });
+        }
+    }
+
     async fn take_out(&self) -> Result<(bool, Vec<Incoming>), super::OrderError> {
         let first = self.handle.read(|model| model.history.is_empty() && model.in_flight.is_none()).await?;
         let incoming = self.handle.ask(Order::Drain).await?;
@@ -304,13 +330,8 @@ impl Surroundings for ActorPort {
 
 impl Observer for ActorPort {
     fn live(&self, live: Live) {
-        self.shared.journal.publish_live(EventLine {
-            seq: None,
-            at: clock::now(),
-            session_id: Some(self.session),
-            position: None,
-            event: Event::Live { worker_id: None, after: self.shared.live.seq(self.session), live },
-        });
+        let shown = self.live_masker().shown(live);
+        self.publish(shown);
     }
 }
 

@@ -5,9 +5,15 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use agent_host::{secrets::Masker, transcript::StoredRecord};
+use agent_host::{
+    secrets::{LiveMasker, MARK, Masker},
+    transcript::StoredRecord,
+};
 use query_engine::ports::Observer;
-use swarm_protocol::frame::{FromWorker, Live, PACE_SINCE, RecordMark};
+use swarm_protocol::{
+    frame::{FromWorker, Live, PACE_SINCE, RecordMark},
+    record::RecordHead,
+};
 use tokio::sync::{Notify, watch};
 
 /// Records kept in memory while the server is away; older ones are read from the transcript again.
@@ -33,6 +39,8 @@ struct Queue {
     records: VecDeque<(u64, FromWorker)>,
     last: Option<RecordMark>,
     live: VecDeque<Live>,
+    /// Takes keys out of what is shown live, also of those that come in pieces.
+    live_masker: LiveMasker,
     pace: VecDeque<FromWorker>,
     is_connected: bool,
     hears_pace: bool,
@@ -50,12 +58,27 @@ pub(super) enum Next {
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self {
-            queue: Mutex::default(),
-            news: Notify::new(),
-            acknowledged: watch::Sender::new(0),
-            masker: Masker::default(),
+        let masker = Masker::default();
+        let queue = Queue { live_masker: LiveMasker::new(masker.clone()), ..Queue::default() };
+        Self { queue: Mutex::new(queue), news: Notify::new(), acknowledged: watch::Sender::new(0), masker }
+    }
+}
+
+impl Queue {
+    fn show(&mut self, live: Live) {
+        // Deltas that wait grow together: one frame instead of many.
+        if let Live::TextDelta { text, thinking } = &live
+            && let Some(Live::TextDelta { text: waiting, thinking: same }) = self.live.back_mut()
+            && same == thinking
+            && waiting.len() < 16 * 1024
+        {
+            waiting.push_str(text);
+            return;
         }
+        if self.live.len() == MAX_LIVE {
+            self.live.pop_front();
+        }
+        self.live.push_back(live);
     }
 }
 
@@ -67,10 +90,14 @@ impl Outbox {
 
     /// A record as it travels.
     pub(super) fn frame(&self, stored: &StoredRecord) -> FromWorker {
-        let head = self.masker.masked(stored.record.head(stored.bytes));
-        let body = stored.record.body.travels_whole();
-        let body = body.then(|| Box::new(self.masker.masked(stored.record.body.clone())));
-        FromWorker::Record { head, body }
+        let head = stored.record.head(stored.bytes);
+        let head = self.masker.masked(head.clone()).unwrap_or_else(|| RecordHead {
+            head: format!("{MARK}record]"),
+            tools: Vec::new(),
+            ..head
+        });
+        let body = stored.record.body.travels_whole().then(|| self.masker.masked(stored.record.body.clone()));
+        FromWorker::Record { head, body: body.flatten().map(Box::new) }
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
@@ -85,6 +112,12 @@ impl Outbox {
     /// New records, in order.
     pub fn push(&self, stored: &[StoredRecord]) {
         let mut queue = self.queue();
+        // Words that are recorded are whole.
+        if let Some(rest) = queue.live_masker.rest()
+            && queue.is_connected
+        {
+            queue.show(rest);
+        }
         for record in stored {
             queue.records.push_back((record.record.n, self.frame(record)));
             queue.last = Some(RecordMark { n: record.record.n, uuid: record.record.uuid });
@@ -172,23 +205,13 @@ impl Outbox {
 
 impl Observer for Outbox {
     fn live(&self, live: Live) {
-        let live = self.masker.masked(live);
         let mut queue = self.queue();
+        let shown = queue.live_masker.shown(live);
         if !queue.is_connected {
             return;
         }
-        // Deltas that wait grow together: one frame instead of many.
-        if let Live::TextDelta { text, thinking } = &live
-            && let Some(Live::TextDelta { text: waiting, thinking: same }) = queue.live.back_mut()
-            && same == thinking
-            && waiting.len() < 16 * 1024
-        {
-            waiting.push_str(text);
-        } else {
-            if queue.live.len() == MAX_LIVE {
-                queue.live.pop_front();
-            }
-            queue.live.push_back(live);
+        for live in shown {
+            queue.show(live);
         }
         drop(queue);
         self.news.notify_one();

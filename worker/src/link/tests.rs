@@ -215,25 +215,25 @@ async fn live_news_are_bounded_and_do_not_outlive_a_connection() {
     let rig = Rig::new();
     let server = Server::bind(&rig.path("s"));
     let delta = |text: &str| Live::TextDelta { text: text.to_owned(), thinking: false };
-    rig.outbox.live(delta("before any connection"));
+    rig.outbox.live(delta("before any connection "));
     let (_link, _commands) = rig.start();
     let (mut connection, _) = server.welcome(None).await;
     let begun = StdInstant::now();
     while rig.outbox.take_live().is_empty() && begun.elapsed() < Duration::from_secs(20) {
         // Connected a moment after the welcome.
-        rig.outbox.live(delta("x"));
+        rig.outbox.live(delta("x "));
         tokio::task::yield_now().await;
     }
     let seen = Mutex::new(0);
-    rig.outbox.live(delta("a"));
-    rig.outbox.live(delta("b"));
+    rig.outbox.live(delta("a "));
+    rig.outbox.live(delta("b "));
     loop {
         let Some(FromWorker::Live { live: Live::TextDelta { text, .. } }) = connection.next().await else {
             panic!()
         };
         *seen.lock().unwrap() += 1;
-        assert_ne!(text, "before any connection");
-        if text.ends_with("ab") {
+        assert_ne!(text, "before any connection ");
+        if text.ends_with("a b ") {
             break;
         }
     }

@@ -121,10 +121,10 @@ impl Collector {
         let tail = self.tail.make_contiguous();
         let (text, is_cut) = if gap {
             let part = budget / 10;
-            let head = first_chars(&readable(&self.head), part);
+            let head = first_chars(&readable(&self.head), part).to_owned();
             // The first character of the tail may be cut.
             let start = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80);
-            let tail = last_chars(&readable(&tail[start.count()..]), part);
+            let tail = last_chars(&readable(&tail[start.count()..]), part).to_owned();
             (Some((head, tail)), true)
         } else {
             self.head.extend_from_slice(tail);
@@ -142,7 +142,7 @@ impl Collector {
                 };
             }
             let part = budget / 10;
-            (Some((first_chars(&text, part), last_chars(&text, part))), true)
+            (Some((first_chars(&text, part).to_owned(), last_chars(&text, part).to_owned())), true)
         };
         self.spill();
         let (head, tail) = text.unwrap_or_default();
@@ -226,13 +226,26 @@ pub(super) fn readable(bytes: &[u8]) -> String {
     text
 }
 
-fn first_chars(text: &str, count: usize) -> String {
-    text.chars().take(count).collect()
+/// Bytes of a word that is left out when it is cut: half a key has not the form of one.
+const CUT_WORD: usize = 512;
+
+fn first_chars(text: &str, count: usize) -> &str {
+    let end = text.char_indices().nth(count).map_or(text.len(), |(at, _)| at);
+    let (first, rest) = text.split_at(end);
+    let whole = first.trim_end_matches(is_in_word);
+    if rest.starts_with(is_in_word) && first.len() - whole.len() <= CUT_WORD { whole } else { first }
 }
 
-fn last_chars(text: &str, count: usize) -> String {
+fn last_chars(text: &str, count: usize) -> &str {
     let skip = text.chars().count().saturating_sub(count);
-    text.chars().skip(skip).collect()
+    let start = text.char_indices().nth(skip).map_or(text.len(), |(at, _)| at);
+    let (rest, last) = text.split_at(start);
+    let whole = last.trim_start_matches(is_in_word);
+    if rest.ends_with(is_in_word) && last.len() - whole.len() <= CUT_WORD { whole } else { last }
+}
+
+fn is_in_word(char: char) -> bool {
+    char.is_ascii_graphic()
 }
 
 /// The live view of the last lines.
@@ -254,12 +267,12 @@ impl Live {
         let text = self.decoder.push(bytes);
         self.screen.push(&text, &mut self.done);
         if self.done.len() > LIVE_CHARS * 8 {
-            self.done = last_chars(&self.done, LIVE_CHARS);
+            self.done = last_chars(&self.done, LIVE_CHARS).to_owned();
         }
     }
 
     fn text(&self) -> String {
-        last_chars(&(self.done.clone() + &self.screen.open_line()), LIVE_CHARS)
+        last_chars(&(self.done.clone() + &self.screen.open_line()), LIVE_CHARS).to_owned()
     }
 }
 

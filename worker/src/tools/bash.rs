@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use agent_host::Connector;
+use agent_host::{
+    Connector,
+    secrets::{self, Masker},
+};
 use async_trait::async_trait;
 use query_engine::ports::{Observer, Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
@@ -192,11 +195,8 @@ async fn with_tails(
         tokio::select! {
             outcome = &mut run => return outcome,
             Some(progress) = news.recv() => {
-                let mut start = progress.text.len().saturating_sub(MAX_TAIL_BYTES);
-                while !progress.text.is_char_boundary(start) {
-                    start += 1;
-                }
-                let tail = progress.text[start..].to_owned();
+                // Keys that are known by their value are found where it leaves.
+                let tail = secrets::tail(&Masker::default(), &progress.text, MAX_TAIL_BYTES);
                 observer.live(Live::ToolProgress { tool_use_id: id.clone(), tail });
                 tokio::select! {
                     outcome = &mut run => return outcome,
