@@ -164,7 +164,7 @@ impl SlowReader {
 async fn case_50_a_slow_reader_harms_nobody_is_told_and_reads_on() {
     let rig = Rig::new().await;
     // More live news than any buffer between takes: no letter waits for the rest of its word.
-    let flood: String = "一二三四五六七八九十".repeat(3_000);
+    let flood: String = ('\u{4e00}'..).take(20_000).collect();
     rig.model.agent(COORDINATE, [Reply::new().gate("readers").text(flood.as_str()).chunk(1)]);
     let task = rig.submit().await;
     rig.model.gate("readers").reached().await;
