@@ -53,8 +53,8 @@ pub enum WriteScope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// Tier 1: a network of its own that is loopback alone. Tier 2: no socket of any family; `socketpair`
-    /// stays.
+    /// Tier 1: a network of its own that is loopback alone. Tier 2: no socket of any family; connected
+    /// pairs stay.
     Off,
     /// Internet sockets. On tier 2 unix sockets stay refused: what listens there runs things outside.
     On,

@@ -241,6 +241,8 @@ fn try_to_get_out(policy: &SandboxPolicy, outside: &Path) -> TierReport {
             let socket = |family| call(libc::SYS_socket, [family, stream, 0, 0]);
             expect("no unix socket", refused(socket(unix), libc::EPERM));
             expect("no internet socket", refused(socket(internet), libc::EPERM));
+            let pair = call(libc::SYS_socketpair, [unix, libc::SOCK_DGRAM.into(), 0, 0]);
+            expect("no pair of datagram sockets", refused(pair, libc::EPERM));
         }
     }
     let mut seccomp = true;

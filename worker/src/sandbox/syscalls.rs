@@ -101,7 +101,7 @@ const DENIED_IOCTLS: &[u64] = &[
     0x541C, // TIOCLINUX
 ];
 
-/// Which sockets can be made; `socketpair` always stays.
+/// Which sockets can be made; pairs that are connected for good always stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sockets {
     None,
@@ -181,6 +181,23 @@ fn denied_rules(sockets: Sockets) -> Result<Rules, seccompiler::BackendError> {
     // Without a condition a call is refused whatever it asks for.
     let socket = if other_family.is_empty() { Vec::new() } else { vec![SeccompRule::new(other_family)?] };
     rules.insert(libc::SYS_socket, socket);
+    if !sockets.families().contains(&libc::AF_UNIX) {
+        rules.insert(libc::SYS_socketpair, unconnected_pairs()?);
+    }
+    Ok(rules)
+}
+
+/// An end of a pair of datagram sockets may send to any address, and be connected elsewhere.
+fn unconnected_pairs() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    const KIND: u64 = 0xf; // Above are flags.
+    let unix = u64::from(libc::AF_UNIX.cast_unsigned());
+    let other_family = condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?;
+    let mut rules = vec![SeccompRule::new(vec![other_family])?];
+    let connected = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(|kind| u64::from(kind.cast_unsigned()));
+    for kind in (0..=KIND).filter(|kind| !connected.contains(kind)) {
+        let is_kind = condition(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(KIND), kind)?;
+        rules.push(SeccompRule::new(vec![is_kind])?);
+    }
     Ok(rules)
 }
 

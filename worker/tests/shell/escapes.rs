@@ -140,7 +140,11 @@ async fn sockets_are_refused() {
         refused(&fixture, &[&syscall(libc::SYS_socket, &format!("{family}, 1, 0"))]).await;
     }
     refused(&fixture, &[&connect, "exec 3<>/dev/tcp/127.0.0.1/1"]).await;
-    allowed(&fixture, &["perl -MSocket -e 'socketpair(A, B, AF_UNIX, SOCK_STREAM, 0) or die $!'"]).await;
+    for kind in ["SOCK_STREAM", "SOCK_SEQPACKET"] {
+        let pair = format!("perl -MSocket -e 'socketpair(A, B, AF_UNIX, {kind}, 0) or die $!'");
+        allowed(&fixture, &[&pair]).await;
+    }
+    refused(&fixture, &["perl -MSocket -e 'socketpair(A, B, AF_UNIX, SOCK_DGRAM, 0) or die $!'"]).await;
 
     let fixture = Fixture::on(Tier::Landlock, |config| config.policy.network = Network::On);
     allowed(&fixture, &[&syscall(libc::SYS_socket, "2, 1, 0"), &syscall(libc::SYS_socket, "16, 3, 0")]).await;

@@ -397,6 +397,23 @@ for path in world["sockets"]:
         with socket.socket(socket.AF_UNIX) as s: s.connect(path)
     way("socket " + path)(connect)
 
+for address in ["\0" + world["datagrams"][0], world["datagrams"][1]]:
+    for kind in [socket.SOCK_DGRAM, socket.SOCK_RAW]:
+        def send(address=address, kind=kind):
+            with socket.socket(socket.AF_UNIX, kind) as s: s.sendto(b"x", address)
+        way("a datagram to %r, %r" % (address, kind))(send)
+
+        # One end of a pair is connected, and sends elsewhere all the same.
+        def send_from_pair(address=address, kind=kind):
+            one, other = socket.socketpair(socket.AF_UNIX, kind)
+            with one, other: one.sendto(b"x", address)
+        way("a datagram of a pair to %r, %r" % (address, kind))(send_from_pair)
+
+        def connect_pair(address=address, kind=kind):
+            one, other = socket.socketpair(socket.AF_UNIX, kind)
+            with one, other: one.connect(address)
+        way("a pair connected anew to %r, %r" % (address, kind))(connect_pair)
+
 @way("a connection to a server outside")
 def _():
     with socket.create_connection(("127.0.0.1", world["tcp"]), 5): pass

@@ -7,7 +7,7 @@ use nix::libc;
 use std::collections::BTreeMap;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -155,6 +155,11 @@ async fn tried_on(tier: Tier) -> Vec<String> {
     let abstract_socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let mut listeners = vec![abstract_socket];
     listeners.extend(SOCKETS.map(|path| UnixListener::bind(root.join(path)).unwrap()));
+    let letters = format!("{name}-letters");
+    let letter_boxes = [
+        UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&letters).unwrap()).unwrap(),
+        UnixDatagram::bind(root.join("outside/letters")).unwrap(),
+    ];
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let stranger = Stranger::new();
@@ -175,6 +180,7 @@ async fn tried_on(tier: Tier) -> Vec<String> {
         "worker": std::process::id(),
         "nap": nap,
         "abstract": name,
+        "datagrams": [letters, text("outside/letters")],
         "tcp": server.local_addr().unwrap().port(),
         "udp": datagrams.local_addr().unwrap().port(),
         "shm": name,
@@ -206,6 +212,10 @@ async fn tried_on(tier: Tier) -> Vec<String> {
     for listener in &listeners {
         listener.set_nonblocking(true).unwrap();
         assert!(listener.accept().is_err(), "{listener:?}");
+    }
+    for letter_box in &letter_boxes {
+        letter_box.set_nonblocking(true).unwrap();
+        assert!(letter_box.recv(&mut [0]).is_err(), "{letter_box:?}");
     }
     server.set_nonblocking(true).unwrap();
     assert!(server.accept().is_err());
