@@ -2,7 +2,9 @@
 
 use crate::shell::processes::{descendants_of, live_processes};
 use nix::sys::statvfs::statvfs;
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,6 +43,8 @@ pub(crate) struct Guard {
 struct Machine {
     tasks: u64,
     available_bytes: u64,
+    /// Of files in memory.
+    shared_bytes: u64,
     free_bytes: u64,
 }
 
@@ -63,7 +67,9 @@ impl Guard {
         let disk_has_reason = reason(bytes, self.before.free_bytes.saturating_sub(now.free_bytes));
         if has_reason || self.looked.elapsed() >= THOROUGH {
             self.looked = Instant::now();
-            if let Some(what) = self.too_many(root) {
+            let shared_grown = now.shared_bytes.saturating_sub(self.before.shared_bytes);
+            let looks_at_files = reason(self.bounds.memory_bytes, shared_grown);
+            if let Some(what) = self.too_many(root, looks_at_files) {
                 return Some(what);
             }
         }
@@ -77,7 +83,7 @@ impl Guard {
         None
     }
 
-    fn too_many(&self, root: i32) -> Option<String> {
+    fn too_many(&self, root: i32, looks_at_files: bool) -> Option<String> {
         if self.bounds.processes.is_none() && self.bounds.memory_bytes.is_none() {
             return None;
         }
@@ -89,12 +95,14 @@ impl Guard {
                 return Some(format!("more than {most} processes and threads"));
             }
         }
-        if let Some(most) = self.bounds.memory_bytes
-            && all.iter().map(|stat| resident_bytes(stat.pid)).sum::<u64>() > most
-        {
-            return Some(format!("more than {} MiB of memory", most >> 20));
-        }
-        None
+        let most = self.bounds.memory_bytes?;
+        let used: Vec<Resident> = all.iter().map(|stat| Resident::of(stat.pid)).collect();
+        let own: u64 = used.iter().map(|resident| resident.own).sum();
+        // Shared pages count for each process that has them mapped, which errs on the safe side.
+        let mapped: u64 = used.iter().map(|resident| resident.shared).sum();
+        let in_files =
+            if looks_at_files { bytes_in_memory_files(all.iter().map(|stat| stat.pid)) } else { 0 };
+        (own + mapped.max(in_files) > most).then(|| format!("more than {} MiB of memory", most >> 20))
     }
 }
 
@@ -109,8 +117,9 @@ impl Machine {
             machine.tasks = all.and_then(|(_, all)| all.parse().ok()).unwrap_or_default();
         }
         if bounds.memory_bytes.is_some() {
-            machine.available_bytes =
-                memory_figure(&read("/proc/meminfo"), "MemAvailable:").unwrap_or_default();
+            let text = read("/proc/meminfo");
+            machine.available_bytes = memory_figure(&text, "MemAvailable:").unwrap_or_default();
+            machine.shared_bytes = memory_figure(&text, "Shmem:").unwrap_or_default();
         }
         if let Some((directory, _)) = &bounds.directory {
             machine.free_bytes =
@@ -127,10 +136,59 @@ pub(crate) fn memory_figure(text: &str, name: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// What of its memory is its own and in use. Shared pages count for each, which errs on the safe side.
-fn resident_bytes(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    ["RssAnon:", "RssShmem:"].iter().filter_map(|name| memory_figure(&text, name)).sum()
+/// What of a process's memory is in use.
+struct Resident {
+    own: u64,
+    shared: u64,
+}
+
+impl Resident {
+    fn of(pid: i32) -> Self {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let figure = |name| memory_figure(&text, name).unwrap_or_default();
+        Self { own: figure("RssAnon:"), shared: figure("RssShmem:") }
+    }
+}
+
+/// What files hold that lie in memory: open ones without a name, and `/dev/shm` where it is the command's own.
+/// They need not be mapped by anybody.
+fn bytes_in_memory_files(pids: impl Iterator<Item = i32>) -> u64 {
+    const SHARED: &str = "dev/shm";
+    let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
+    let outside = device(&Path::new("/").join(SHARED));
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    for process in pids.map(|pid| PathBuf::from(format!("/proc/{pid}"))) {
+        let shared = process.join("root").join(SHARED);
+        // By its device: those below are counted with it.
+        if let Some(inside) = device(&shared).filter(|device| Some(*device) != outside)
+            && seen.insert((inside, 0))
+        {
+            let used = |sizes: nix::sys::statvfs::Statvfs| {
+                (sizes.blocks() - sizes.blocks_free()) * sizes.fragment_size()
+            };
+            bytes += statvfs(&shared).map_or(0, used);
+        }
+        for entry in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
+            let is_in_memory = fs::read_link(entry.path()).is_ok_and(|target| is_nameless_in_memory(&target));
+            if is_in_memory
+                && let Ok(metadata) = fs::metadata(entry.path())
+                && seen.insert((metadata.dev(), metadata.ino()))
+                && !seen.contains(&(metadata.dev(), 0))
+            {
+                bytes += metadata.blocks() * 512;
+            }
+        }
+    }
+    bytes
+}
+
+/// As the kernel shows them: of `memfd_create`, of shared memory without a file, of `/dev/shm` once removed.
+fn is_nameless_in_memory(target: &Path) -> bool {
+    ["/memfd:", "/dev/zero", "/SYSV", "/dev/shm/"]
+        .iter()
+        .any(|start| target.as_os_str().as_bytes().starts_with(start.as_bytes()))
+        && target.as_os_str().as_bytes().ends_with(b" (deleted)")
 }
 
 fn size_of_tree(directory: &Path) -> u64 {

@@ -21,8 +21,8 @@ use std::path::{Component, Path, PathBuf};
 const STAGES: [&str; 4] = ["/tmp", "/var", "/usr", "/etc"];
 /// Of a file system in memory that holds names alone.
 const SKELETON: &str = "mode=0755,size=4m";
-/// `/dev/shm` as a share of the memory, as distributions bound it, or less.
-const SHARED_MEMORY: &str = "mode=1777,size=25%";
+/// `/dev/shm` as a share of the memory where nothing else bounds it, as distributions do, or less.
+const SHARED_MEMORY: &str = "25%";
 
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {step} {}", path.display())]
@@ -36,8 +36,9 @@ fn failed<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E)
     move |error| MountError { step, path: path.to_owned(), source: error.into() }
 }
 
-/// Makes `view` all that this process and its children see. Of no use outside of a mount namespace of its own.
-pub(super) fn build(view: &View) -> Result<(), MountError> {
+/// Makes `view` all that this process and its children see, with so many bytes for files in memory. Of no use outside
+/// of a mount namespace of its own.
+pub(super) fn build(view: &View, memory_bytes: Option<u64>) -> Result<(), MountError> {
     let root = Path::new("/");
     let none: Option<&str> = None;
     mount(none, root, none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
@@ -51,7 +52,7 @@ pub(super) fn build(view: &View) -> Result<(), MountError> {
     enter_empty_root()?;
 
     let root_fd = open(None, root, OFlag::O_DIRECTORY).map_err(failed("open", root))?;
-    make_devices(&root_fd)?;
+    make_devices(&root_fd, memory_bytes)?;
     let mut covers = Vec::new();
     for (target, is_dir, content) in taken {
         let point = mount_point(&root_fd, target, is_dir).map_err(failed("make a place for", target))?;
@@ -164,14 +165,16 @@ fn enter_empty_root() -> Result<(), MountError> {
     chdir(Path::new("/")).map_err(failed("enter", stage))
 }
 
-fn make_devices(root: &OwnedFd) -> Result<(), MountError> {
+fn make_devices(root: &OwnedFd, memory_bytes: Option<u64>) -> Result<(), MountError> {
     for name in ["/dev/pts", "/dev/shm"] {
         let path = Path::new(name);
         mount_point(root, path, true).map_err(failed("make", path))?;
     }
     let quiet = MsFlags::MS_NOEXEC;
     file_system("devpts", Path::new("/dev/pts"), quiet, Some("newinstance,ptmxmode=0666,mode=0620"))?;
-    file_system("tmpfs", Path::new("/dev/shm"), MsFlags::MS_NODEV, Some(SHARED_MEMORY))?;
+    let size = memory_bytes.map_or_else(|| SHARED_MEMORY.to_owned(), |bytes| bytes.to_string());
+    let options = format!("mode=1777,size={size}");
+    file_system("tmpfs", Path::new("/dev/shm"), MsFlags::MS_NODEV, Some(&options))?;
     for (name, text) in [
         ("/dev/ptmx", "pts/ptmx"),
         ("/dev/fd", "/proc/self/fd"),

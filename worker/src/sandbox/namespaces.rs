@@ -224,7 +224,7 @@ fn init(view: &View, policy: &SandboxPolicy, mut leash: PipeReader, ready: UnixS
 
 /// Answers with the socket that the proxy is to serve: it belongs to this network, whoever accepts on it.
 fn set_up(view: &View, policy: &SandboxPolicy) -> Result<Option<OwnedFd>, InitError> {
-    mounts::build(view)?;
+    mounts::build(view, policy.limits.memory_bytes)?;
     let mut listener = None;
     if policy.network != Network::On {
         raise_loopback().map_err(InitError::Loopback)?;

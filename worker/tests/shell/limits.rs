@@ -56,6 +56,23 @@ async fn a_memory_bomb_is_ended() {
 }
 
 #[tokio::test]
+async fn files_in_memory_count_as_memory() {
+    // Not mapped by anybody, so that they are in no process's own figures.
+    let nameless = "import os, time\nfile = os.memfd_create(\"bomb\")\n";
+    let named = "import os, time\nfile = os.open(\"/dev/shm/bomb\", os.O_RDWR | os.O_CREAT)\n";
+    let fill = "for _ in range(400):\n    os.write(file, b\"x\" * (1 << 20))\n    time.sleep(0.005)\n\
+                time.sleep(5)\nprint(\"kept\", \"it all\")";
+    for tier in tiers() {
+        for (open, refusals) in [(nameless, &[][..]), (named, &["No space left", "Permission denied"][..])] {
+            let limits = Limits { memory_bytes: Some(200 * MIB), ..Limits::default() };
+            let outcome = outcome(tier, limits, &format!("/usr/bin/python3 -c '\n{open}{fill}'")).await;
+            assert!(is_bounded(&outcome, refusals), "{tier:?} {outcome:?}");
+            assert!(!outcome.output.text.contains("kept it all"), "{tier:?} {outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn files_and_the_temp_directory_have_an_end() {
     for tier in tiers() {
         let limits = Limits { file_bytes: Some(8 * MIB), ..Limits::default() };
