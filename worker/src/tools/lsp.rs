@@ -140,8 +140,12 @@ impl Lsp {
             }
             Operation::Hover => {
                 let hover = client.request("textDocument/hover", params.clone()).await?;
-                // What it quotes stands where the thing is defined.
-                let defined = client.request("textDocument/definition", params).await.unwrap_or_default();
+                // What it quotes stands where the thing is defined, which may be hidden.
+                let defined = client.request("textDocument/definition", params).await.map_err(|error| {
+                    format!(
+                        "{error}, so it is not known where this comes from, and its description is not shown"
+                    )
+                })?;
                 Ok(if shown.hides_one(defined)? {
                     answers::NOTHING.to_owned()
                 } else {

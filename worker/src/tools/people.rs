@@ -1,7 +1,10 @@
 //! What only a person can say: `AskUserQuestion`, and the plan mode with `EnterPlanMode` and `ExitPlanMode` (spec 4.8).
 //! The requests go to the desk like all others, but no rule, hook or classifier has a word about them.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use query_engine::ports::{Durability, Tool, ToolContext, ToolOutput};
@@ -12,7 +15,7 @@ use swarm_protocol::{
     record::RecordBody,
 };
 
-use super::parse;
+use super::{parse, place::Place};
 use crate::{gate::WorkerGate, record::Recorder};
 
 /// Where plans are written, below the worktree.
@@ -273,12 +276,12 @@ impl ExitPlanMode {
             return Err("The plan is empty.".to_owned());
         }
         let name = plan.file_name();
-        let (shown, path) = (format!("{PLANS}/{name}"), self.root.join(PLANS).join(&name));
+        let shown = format!("{PLANS}/{name}");
         let text = format!("{}\n", plan.plan.trim_end());
         let root = self.root.clone();
-        let written = tokio::task::spawn_blocking(move || write_plan(&root, &path, &text)).await;
+        let written = tokio::task::spawn_blocking(move || write_plan(&root, &name, &text)).await;
         written
-            .unwrap_or_else(|error| Err(error.to_string()))
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| format!("The plan could not be written to {shown}: {error}."))?;
         let asked = self.gate.ask_person(self.name(), input, context, "The agent shows its plan.").await;
         let decision = asked.map_err(|text| format!("{text} You go on planning; the plan is in {shown}."))?;
@@ -304,14 +307,9 @@ impl ExitPlanMode {
 }
 
 /// Writes below the root and nowhere else: no part of the way may be a link.
-fn write_plan(root: &std::path::Path, path: &std::path::Path, text: &str) -> Result<(), String> {
-    let directory = root.join(PLANS);
-    std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-    let real = directory.canonicalize().map_err(|error| error.to_string())?;
-    if real != root.canonicalize().map_err(|error| error.to_string())?.join(PLANS) {
-        return Err("the directory is a link to another place".to_owned());
-    }
-    agent_host::replace_file(path, 0o644, text.as_bytes()).map_err(|error| error.to_string())
+fn write_plan(root: &Path, name: &str, text: &str) -> std::io::Result<()> {
+    let place = Place::made(&root.canonicalize()?.join(PLANS).join(name))?;
+    agent_host::replace_file(&place.path(), 0o644, text.as_bytes())
 }
 
 #[async_trait]
@@ -361,6 +359,25 @@ impl Tool for ExitPlanMode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plan_is_written_below_the_root_and_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, outside) = (dir.path().join("root"), dir.path().join("outside"));
+        for path in [&root, &outside] {
+            std::fs::create_dir(path).unwrap();
+        }
+        std::os::unix::fs::symlink(&outside, root.join(".claude")).unwrap();
+        assert!(write_plan(&root, "plan.md", "x").is_err());
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "nothing is made on the way");
+        std::fs::remove_file(root.join(".claude")).unwrap();
+        write_plan(&root, "plan.md", "x").unwrap();
+        assert_eq!(std::fs::read_to_string(root.join(".claude/plans/plan.md")).unwrap(), "x");
+        // A link in the plan's own place is replaced.
+        std::os::unix::fs::symlink(outside.join("made"), root.join(".claude/plans/other.md")).unwrap();
+        write_plan(&root, "other.md", "y").unwrap();
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    }
 
     #[test]
     fn a_plan_is_named_by_its_name_or_its_first_line() {

@@ -102,6 +102,9 @@ while message := read():
             os._exit(3)
         if FAULT == "silent":
             time.sleep(1000)
+        if FAULT == "lost":
+            send({"id": message["id"], "error": {"code": -32603, "message": "the index is lost"}})
+            continue
         answer = list(places(word(params), r"def (?P<name>%s)\b"))
     elif method == "textDocument/references":
         if FAULT == "behind" and n_refused < 2:

@@ -125,6 +125,11 @@ async fn answers_name_file_line_and_column_from_one_and_leave_out_what_is_hidden
     // Its definition stands in a file that may not be seen, and so does what is said about it.
     says(&toy.ask("definition", "c.toy", Some((1, 1))).await, false, "knows nothing about this place");
     says(&toy.ask("hover", "c.toy", Some((1, 1))).await, false, "knows nothing about this place");
+    // The same where it cannot be told where that is.
+    let lost = Toy::new("lost");
+    lost.put("c.toy", "hush\n").put("secret.toy", "def hush\n");
+    let hover = lost.ask("hover", "c.toy", Some((1, 1))).await;
+    says(&hover, true, "the index is lost, so it is not known where this comes from");
     says(&toy.ask("documentSymbol", "secret.toy", None).await, true, "secret.toy does not exist");
     says(&toy.ask("definition", "a.toy", Some((9, 1))).await, true, "has 2 lines; line 9 is none of them");
     says(&toy.ask("definition", "a.toy", None).await, true, "give line and character");

@@ -38,7 +38,7 @@ pub struct LanguagesConfig {
 
 #[derive(Default)]
 struct Slot {
-    n_starts: u32,
+    n_ended: u32,
     client: Option<Arc<Client>>,
 }
 
@@ -125,17 +125,19 @@ impl Languages {
             return Ok(client.clone());
         }
         if let Some(dead) = slot.client.take() {
+            slot.n_ended = slot.n_ended.saturating_add(1);
             dead.end().await;
         }
-        if slot.n_starts > MAX_RESTARTS {
+        if slot.n_ended > MAX_RESTARTS {
             return Err(format!(
                 "{} ended {} times and is not started again in this run. Use Grep and Read.",
-                place.program, slot.n_starts
+                place.program, slot.n_ended
             ));
         }
-        slot.n_starts += 1;
-        let client =
-            Client::start(&self.shell, &server.command, &self.config.root, &self.config.scratch).await?;
+        // A start that is cancelled is none of its ends.
+        let client = Client::start(&self.shell, &server.command, &self.config.root, &self.config.scratch)
+            .await
+            .inspect_err(|_| slot.n_ended = slot.n_ended.saturating_add(1))?;
         slot.client = Some(client.clone());
         Ok(client)
     }
@@ -174,7 +176,7 @@ impl Languages {
         for (_, slot) in &self.servers {
             let client = {
                 let mut slot = slot.lock().await;
-                slot.n_starts = u32::MAX;
+                slot.n_ended = u32::MAX;
                 slot.client.take()
             };
             if let Some(client) = client {
