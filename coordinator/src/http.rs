@@ -95,10 +95,31 @@ fn api() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(server::stop))
 }
 
+/// Gives each operation an id of its own, as generators of clients need them: its method and path. By themselves
+/// they would have the names of functions, of which several modules have the same.
+fn name_operations(document: &mut utoipa::openapi::OpenApi) {
+    for (path, item) in &mut document.paths.paths {
+        let words = path.trim_start_matches("/api/v1/").replace(['{', '}'], "").replace(['/', '-'], "_");
+        let operations = [
+            ("get", &mut item.get),
+            ("put", &mut item.put),
+            ("post", &mut item.post),
+            ("delete", &mut item.delete),
+            ("patch", &mut item.patch),
+        ];
+        for (method, operation) in operations {
+            if let Some(operation) = operation {
+                operation.operation_id = Some(format!("{method}_{words}"));
+            }
+        }
+    }
+}
+
 /// Everything the server answers.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    let (api, document) =
+    let (api, mut document) =
         OpenApiRouter::with_openapi(Document::openapi()).nest("/api/v1", api()).split_for_parts();
+    name_operations(&mut document);
     let guarded = api
         .route("/metrics", get(metrics::show))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&shared), mask))

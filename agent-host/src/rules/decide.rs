@@ -61,8 +61,6 @@ pub struct SandboxState {
     pub auto_allow: bool,
     /// It grants no write at all.
     pub is_read_only: bool,
-    /// Files named by `Read` deny rules are hidden in it.
-    pub hides_denied: bool,
 }
 
 /// What one decision sees.

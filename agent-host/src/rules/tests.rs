@@ -68,8 +68,7 @@ impl PathResolver for Disk {
     }
 }
 
-const ENFORCING: SandboxState =
-    SandboxState { enforces: true, auto_allow: true, is_read_only: false, hides_denied: true };
+const ENFORCING: SandboxState = SandboxState { enforces: true, auto_allow: true, is_read_only: false };
 
 /// An agent in `/w` with rules, and the answers it gets as short texts.
 struct Agent {

@@ -1,5 +1,7 @@
 //! What the API refuses, in which words, and that nothing is left behind; what a key promises.
 
+use std::collections::BTreeSet;
+
 use integration_tests::{Reply, TestRepo, when};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -269,6 +271,11 @@ async fn the_openapi_document_lists_every_call_and_every_call_it_lists_is_there(
             }
         }
     }
+    // Generators of clients name their functions by these.
+    let operations = paths.values().flat_map(|item| item.as_object().expect("operations").values());
+    let ids: Vec<&str> =
+        operations.map(|operation| operation["operationId"].as_str().expect("an id")).collect();
+    assert_eq!(BTreeSet::from_iter(&ids).len(), ids.len(), "{ids:?}");
     // Every reference leads somewhere.
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1) {

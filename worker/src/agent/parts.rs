@@ -483,7 +483,6 @@ fn gate_config(
             enforces: sandbox.tier != Tier::Unconfined,
             auto_allow: launch.limits.sandbox_auto_allow,
             is_read_only: !may_change(launch),
-            hides_denied: false,
         },
         is_unattended: launch.unattended,
         home: launch.home.clone(),

@@ -95,12 +95,7 @@ impl Rig {
             rules: RuleSet::default(),
             mode,
             isolation: Isolation::Worktree,
-            sandbox: SandboxState {
-                enforces: true,
-                auto_allow: true,
-                is_read_only: false,
-                hides_denied: false,
-            },
+            sandbox: SandboxState { enforces: true, auto_allow: true, is_read_only: false },
             is_unattended,
             home: root,
             writable: Vec::new(),

@@ -1,6 +1,6 @@
 //! Which hosts and addresses a command may reach. Pure.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, SocketAddr};
 
 /// Ports that a name without one means.
 const USUAL_PORTS: [u16; 2] = [80, 443];
@@ -48,7 +48,7 @@ impl Allowed {
     #[must_use]
     pub fn reaches(&self, address: IpAddr, port: u16) -> bool {
         let address = plain(address);
-        is_public(address)
+        agent_host::may_reach(SocketAddr::new(address, port), &[]).is_ok()
             || self.0.iter().any(|entry| entry.allows_port(port) && entry.host == Host::Address(address))
     }
 }
@@ -104,40 +104,6 @@ fn plain(address: IpAddr) -> IpAddr {
     }
 }
 
-fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(four) => is_public_4(four),
-        IpAddr::V6(six) => is_public_6(six),
-    }
-}
-
-fn is_public_4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    let is_special = address.is_private()
-        || address.is_loopback()
-        || address.is_link_local()
-        || address.is_unspecified()
-        || address.is_broadcast()
-        || address.is_multicast()
-        || address.is_documentation()
-        // "This network", carriers' networks, protocol assignments, benchmarks, the reserved rest.
-        || a == 0
-        || (a == 100 && (64..128).contains(&b))
-        || (a == 192 && b == 0 && c == 0)
-        || (a == 198 && (b == 18 || b == 19))
-        || a >= 240;
-    !is_special
-}
-
-fn is_public_6(address: Ipv6Addr) -> bool {
-    let first = address.segments();
-    // Global unicast, without documentation and the ways of carrying version 4 that lead to any address of it.
-    (first[0] & 0xe000) == 0x2000
-        && !(first[0] == 0x2001 && first[1] == 0x0db8)
-        && !(first[0] == 0x2001 && first[1] == 0)
-        && first[0] != 0x2002
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +141,8 @@ mod tests {
         let allowed = Allowed::new(["crates.io", "10.0.0.5:81"]);
         for (address, port, expected) in [
             ("93.184.216.34", 443, true),
+            // Public by its number, a cloud's own by what answers there.
+            ("168.63.129.16", 80, false),
             ("2606:2800:220:1::1", 443, true),
             ("10.0.0.5", 81, true),
             ("10.0.0.5", 80, false),

@@ -312,9 +312,8 @@ impl Case<'_> {
                     });
                 }
             }
-            // Where it leads is not known: any rule about paths may mean it, unless the sandbox hides those.
-            let is_hidden = !file.writes && self.ground.sandbox.enforces && self.ground.sandbox.hides_denied;
-            if file.targets.is_empty() && file.is_certain && !is_hidden {
+            // Where it leads is not known: any rule about paths may mean it.
+            if file.targets.is_empty() && file.is_certain {
                 let any = self.rules.list(behavior).iter().find(|entry| {
                     self.concerns(entry, access, behavior)
                         && matches!(entry.pattern.specifier, Specifier::Path(_))
@@ -351,11 +350,8 @@ impl Case<'_> {
         Some(PermissionAnswer::ask(DecidedBy::RuleMayMatch(entry.rule.clone()), None))
     }
 
-    /// A recursive reader over a directory that holds a denied file, where no sandbox hides it.
+    /// A recursive reader over a directory that holds a denied file: the sandbox does not know of rules.
     fn denied_files_below(&self, layers: &[Layer], cwds: &[PathBuf]) -> Option<PermissionAnswer> {
-        if self.ground.sandbox.enforces && self.ground.sandbox.hides_denied {
-            return None;
-        }
         let denials: Vec<&Entry> = self
             .rules
             .list(RuleBehavior::Deny)

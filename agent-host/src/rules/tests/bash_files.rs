@@ -58,9 +58,9 @@ fn p29_p32_denied_files_and_recursive_readers() {
     let mut no_links = agent(&rules);
     no_links.disk.links.clear();
     no_links.allows("cat *");
-    // The sandbox hides the file, so nothing asks.
+    // The sandbox does not know of rules.
     let sandboxed = agent(&rules).sandboxed();
-    sandboxed.allows("grep -r KEY .");
+    sandboxed.asks("grep -r KEY .");
     sandboxed.denies("cat .env");
     let bypass = agent(&rules).mode(PermissionMode::BypassPermissions);
     bypass.allows("grep -r foo src");
@@ -71,10 +71,9 @@ fn p29_p32_denied_files_and_recursive_readers() {
 #[test]
 fn git_prints_no_denied_file() {
     let rules = ["deny Read(.env)", "deny Read(/sub/key)", "allow Bash"];
-    // Whatever a sandbox hides stands in commits all the same.
-    let mut sandboxed = agent(&rules).sandboxed();
-    sandboxed.sandbox.hides_denied = false;
-    for agent in [agent(&rules), sandboxed, agent(&rules).mode(PermissionMode::BypassPermissions)] {
+    for agent in
+        [agent(&rules), agent(&rules).sandboxed(), agent(&rules).mode(PermissionMode::BypassPermissions)]
+    {
         for command in [
             "git show HEAD:.env",
             "git show HEAD:./.env",
@@ -160,7 +159,7 @@ fn paths_that_cannot_be_told_ask_where_a_rule_speaks_of_paths() {
         open.asks(command);
     }
     let sandboxed = agent(&rules).sandboxed();
-    sandboxed.allows("cat $F");
+    sandboxed.asks("cat $F");
     sandboxed.asks("touch $F");
     sandboxed.denies("touch src/gen/x");
     sandboxed.denies("cd src && sed -i s/a/b/ gen/x");

@@ -84,7 +84,6 @@ fn explained(shell: &mut Shell, args: &ExplainCallArgs) -> Result<u8> {
             enforces,
             auto_allow: settings.config.sandbox_auto_allow,
             is_read_only: mode == PermissionMode::Plan,
-            hides_denied: false,
         },
         is_unattended: args.unattended,
         worktree: &worktree,
