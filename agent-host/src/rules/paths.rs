@@ -31,8 +31,9 @@ pub trait PathResolver: Send + Sync {
 const MAX_NAMES: usize = 5_000;
 
 /// What an absolute pattern may become in the shell: every path of the disk that it may name, and some that it does not,
-/// for wildcards are taken widely. `None` when that is too much to look at.
-pub(crate) fn expand(paths: &dyn PathResolver, pattern: &Path) -> Option<Vec<PathBuf>> {
+/// for wildcards are taken widely. `names_hidden`: the shell was told that they name hidden files, too. `None` when that
+/// is too much to look at.
+pub(crate) fn expand(paths: &dyn PathResolver, pattern: &Path, names_hidden: bool) -> Option<Vec<PathBuf>> {
     let mut found = vec![PathBuf::from("/")];
     let mut left = MAX_NAMES;
     for component in pattern.components() {
@@ -51,10 +52,10 @@ pub(crate) fn expand(paths: &dyn PathResolver, pattern: &Path) -> Option<Vec<Pat
         for directory in found {
             let names = paths.names(&directory, left)?;
             left -= names.len();
-            // Wildcards do not name what is hidden.
+            // By themselves wildcards do not name what is hidden.
             let is_named = |name: &&OsString| {
                 matcher.is_match(name)
-                    && (text.starts_with('.') || !name.as_encoded_bytes().starts_with(b"."))
+                    && (names_hidden || text.starts_with('.') || !name.as_encoded_bytes().starts_with(b"."))
             };
             next.extend(names.iter().filter(is_named).map(|name| directory.join(name)));
             // Before bash 5.2 `.*` named the directory above as well.

@@ -29,6 +29,8 @@ pub(super) fn script(restore: Option<&Path>, capture: Option<&Path>) -> Vec<u8> 
         for file in [VARIABLES, FUNCTIONS] {
             add(&mut script, &[b". ", &quoted(restore.join(file)), b" 2>/dev/null; "]);
         }
+        // With it `*` would name hidden files, which rules take it not to.
+        add(&mut script, &[b"builtin unset GLOBIGNORE; "]);
     }
     let capture = capture.map(capture_commands);
     if let Some(capture) = &capture {

@@ -7,6 +7,15 @@ use worker::sandbox::Tier;
 use worker::shell::{CommandExit, CommandRequest, CwdNote};
 
 #[tokio::test]
+async fn what_wildcards_name_does_not_change_from_command_to_command() {
+    let fixture = Fixture::new();
+    let told = "touch .hidden shown; export GLOBIGNORE=x; shopt -s dotglob";
+    assert_eq!(fixture.request(CommandRequest::new(told)).await.exit, CommandExit::Code(0));
+    let named = fixture.request(CommandRequest::new("echo *")).await;
+    assert_eq!(named.output.text, "shown\n");
+}
+
+#[tokio::test]
 async fn state_is_carried_over() {
     let fixture = Fixture::new();
     let line = "mkdir -p 'a b' && cd 'a b' && export X=$'1\\n2\\'' && f() { echo \"f $1\"; }; unexported=1";

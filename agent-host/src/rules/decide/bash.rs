@@ -8,7 +8,7 @@ use swarm_protocol::{
 };
 
 use super::{
-    Case, DecidedBy, PermissionAnswer,
+    Case, DecidedBy, PermissionAnswer, Subject,
     cwds::Cwds,
     path::{Access, Target},
     strictest,
@@ -35,7 +35,7 @@ impl Case<'_> {
     pub(super) fn command(&self, text: &str) -> PermissionAnswer {
         let commands = match bash::parse(text) {
             Parsed::Simple(commands) => commands,
-            Parsed::TooComplex(reason) => return self.too_complex(reason, text),
+            Parsed::TooComplex(reason) => return self.too_complex(reason),
         };
         let mut cwds = Cwds::new(self.query.cwd);
         strictest(commands.iter().map(|command| {
@@ -48,7 +48,7 @@ impl Case<'_> {
     }
 
     /// A person decides, except where the person said that nothing asks and no rule could have refused.
-    fn too_complex(&self, reason: TooComplex, _text: &str) -> PermissionAnswer {
+    fn too_complex(&self, reason: TooComplex) -> PermissionAnswer {
         let refuses_commands = [RuleBehavior::Deny, RuleBehavior::Ask].iter().any(|behavior| {
             self.rules.list(*behavior).iter().any(|entry| {
                 entry.pattern.covers_tool("Bash") || matches!(entry.pattern.specifier, Specifier::Path(_))
@@ -77,7 +77,7 @@ impl Case<'_> {
                 let outer = [Layer { command: command.clone(), kind: bash::LayerKind::Outer }];
                 return self
                     .refusal_by_rule(RuleBehavior::Deny, &outer)
-                    .unwrap_or_else(|| self.too_complex(reason, ""));
+                    .unwrap_or_else(|| self.too_complex(reason));
             }
         };
         let files = self.files(&layers, cwds);
@@ -292,10 +292,24 @@ impl Case<'_> {
         File { text, glob: word.glob, targets, expanded, writes, is_redirect, is_certain: true }
     }
 
+    /// Whether the command could tell its shell that `*` names hidden files. By the words alone, wherever they stand.
+    fn globs_name_hidden(&self) -> bool {
+        let commands = self.query.subjects.iter().filter_map(|subject| match subject {
+            Subject::Command(text) => Some(text),
+            _ => None,
+        });
+        commands
+            .into_iter()
+            .any(|text| ["shopt", "dotglob", "GLOBIGNORE"].iter().any(|word| text.contains(word)))
+    }
+
     /// What the shell may make of patterns; none where that is too much to look at.
     fn expanded(&self, patterns: &[Target]) -> Option<Vec<Target>> {
-        let found: Option<Vec<Vec<PathBuf>>> =
-            patterns.iter().map(|pattern| expand(self.ground.paths, &pattern.written)).collect();
+        let names_hidden = self.globs_name_hidden();
+        let found: Option<Vec<Vec<PathBuf>>> = patterns
+            .iter()
+            .map(|pattern| expand(self.ground.paths, &pattern.written, names_hidden))
+            .collect();
         Some(found?.into_iter().flatten().map(|path| self.target(&path)).collect())
     }
 

@@ -58,6 +58,9 @@ fn p29_p32_denied_files_and_recursive_readers() {
     let mut no_links = agent(&rules);
     no_links.disk.links.clear();
     no_links.allows("cat *");
+    for told in ["shopt -s dotglob; cat *", "GLOBIGNORE=x; cat *", "export GLOBIGNORE=x && cat *"] {
+        no_links.asks(told);
+    }
     // The sandbox does not know of rules.
     let sandboxed = agent(&rules).sandboxed();
     sandboxed.asks("grep -r KEY .");
