@@ -1,7 +1,10 @@
 import { lexer, type Token, type Tokens } from "marked";
 import { memo, useMemo } from "react";
 
-/** Markdown to elements: no string of HTML is ever made, and links lead to http(s) only. */
+/**
+ * Markdown to elements: no string of HTML is ever made, and links lead to http(s) only. Nothing of the text is left out:
+ * a person decides by what they see here, and an agent reads all of it.
+ */
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const tokens = useMemo(() => lexer(text, { gfm: true }), [text]);
   return <div className="md">{blocks(tokens)}</div>;
@@ -14,7 +17,6 @@ function blocks(tokens: Token[]): React.ReactNode[] {
 function BlockToken({ token }: { token: Token }): React.ReactNode {
   switch (token.type) {
     case "space":
-    case "def":
       return null;
     case "heading": {
       // Headings of foreign text do not enter the outline of the page.
@@ -24,12 +26,15 @@ function BlockToken({ token }: { token: Token }): React.ReactNode {
       return <p>{inline(token.tokens)}</p>;
     case "text":
       return token.tokens ? <>{inline(token.tokens)}</> : <>{token["text"]}</>;
-    case "code":
+    case "code": {
+      const words = String(token["lang"] ?? "");
       return (
         <pre>
-          <code>{token["text"]}</code>
+          {/* The name of a language goes without saying; more than that does not. */}
+          <code>{/\s/.test(words) ? `${words}\n${token["text"]}` : token["text"]}</code>
         </pre>
       );
+    }
     case "blockquote":
       return <blockquote>{blocks(token.tokens ?? [])}</blockquote>;
     case "hr":
@@ -105,6 +110,7 @@ function InlineToken({ token }: { token: Token }): React.ReactNode {
       return (
         <a href={href} target="_blank" rel="noreferrer noopener" title={href}>
           {inline(token.tokens)}
+          {token["title"] ? ` (${token["title"]})` : null}
         </a>
       );
     }
