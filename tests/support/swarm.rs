@@ -120,11 +120,7 @@ impl SwarmHome {
 
     /// The process of the server, if one runs.
     pub fn server_process(&self) -> Option<Process> {
-        let file = self.server_file()?;
-        let pid = file["process"]["pid"].as_i64()?;
-        // Of a killed server the file stays, and its id may be another's by now.
-        let is_it = |process: &Process| file["process"]["start_time"].as_u64() == Some(process.start_time);
-        Process::read(i32::try_from(pid).ok()?).filter(is_it).filter(Process::is_alive)
+        process_of(&self.server_file()?)
     }
 
     /// A client of the running server; waits until there is one.
@@ -137,7 +133,8 @@ impl SwarmHome {
             let address = file["address"].as_str().ok_or("no address in server.json")?;
             let token = fs::read_to_string(self.path().join("token"));
             let token = token.map_err(|_| "no token file")?;
-            self.server_process().ok_or("its process does not run")?;
+            // Of the same file: the one of a server that was killed may be replaced between two looks.
+            process_of(&file).ok_or("its process does not run")?;
             Ok::<_, &str>(Api::new(address, token.trim()))
         })
         .await
@@ -244,6 +241,14 @@ impl Drop for SwarmHome {
             if processes.is_empty() { Ok(()) } else { Err(format!("{processes:?}")) }
         });
     }
+}
+
+/// The live process that a server's file names.
+fn process_of(file: &Value) -> Option<Process> {
+    let pid = file["process"]["pid"].as_i64()?;
+    // Of a killed server the file stays, and its id may be another's by now.
+    let is_it = |process: &Process| file["process"]["start_time"].as_u64() == Some(process.start_time);
+    Process::read(i32::try_from(pid).ok()?).filter(is_it).filter(Process::is_alive)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::sandbox::{ExecReport, ExecRequest, SandboxPolicy, SuperviseRequest, W
 use environment::RUN_MARKER;
 use output::Collector;
 use process::{Foreground, Launch, Running, Stop, locked};
-use script::{MAX_COMMAND_BYTES, captured_cwd, script};
+use script::{MAX_COMMAND_BYTES, captured_cwd, is_whole, script};
 use spawner::Spawner;
 use std::ffi::OsString;
 use std::io;
@@ -296,12 +296,21 @@ impl Shell {
             let asked = std::mem::replace(&mut state.cwd, self.config.policy.worktree.clone());
             note = Some(CwdNote::Vanished { asked });
         }
+        if state.restore.as_deref().is_some_and(|dir| !is_whole(&dir.0)) {
+            state.restore = None;
+            note = note.or(Some(CwdNote::StateGone));
+        }
         (state.cwd.clone(), note, state.restore.clone())
     }
 
     /// Takes over what a command left.
     fn adopt(&self, capture: Arc<CaptureDir>) -> Option<CwdNote> {
         let Ok(asked) = captured_cwd(&capture.0) else {
+            let mut state = locked(&self.state);
+            if state.restore.as_deref().is_some_and(|dir| !is_whole(&dir.0)) {
+                state.restore = None;
+                return Some(CwdNote::StateGone);
+            }
             return Some(CwdNote::NotCaptured);
         };
         let worktree = self.config.policy.worktree.clone();
@@ -345,7 +354,15 @@ impl Shell {
     fn capture_dir(&self, number: u64) -> io::Result<Arc<CaptureDir>> {
         let name = format!("shell-state-{}-{number}", uuid::Uuid::new_v4().simple());
         let path = self.config.policy.temp_dir.join(name);
-        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let mut directory = std::fs::DirBuilder::new();
+        directory.mode(0o700);
+        if let Err(error) = directory.create(&path) {
+            // A command may have removed all of the temp directory.
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(error);
+            }
+            directory.recursive(true).create(&path)?;
+        }
         Ok(Arc::new(CaptureDir(path)))
     }
 
@@ -387,7 +404,7 @@ impl Shell {
                 "--noprofile".into(),
                 "--norc".into(),
                 "-c".into(),
-                OsString::from_vec(script(restore, capture)),
+                OsString::from_vec(script(restore, capture, config.environment.iter().map(|(name, _)| name))),
                 "bash".into(),
                 command.into(),
             ],

@@ -151,10 +151,12 @@ impl Mailbox {
             Some(JobStatus::Ended(end)) => job_end(end),
             Some(JobStatus::Running) | None => "ended".to_owned(),
         };
-        let output = self.commands.news_of(id).map_or_else(|problem| problem, |(text, _)| text);
-        let length = output.chars().count();
-        let tail: String = output.chars().skip(length.saturating_sub(JOB_TAIL_CHARS)).collect();
-        let place = job.map(|job| format!(" (whole in {})", job.output_path.display())).unwrap_or_default();
+        let tail = self.commands.last_news_of(id, JOB_TAIL_CHARS).unwrap_or_else(|problem| problem);
+        let place = job.map(|job| {
+            let part = if job.is_whole { "whole" } else { "its beginning" };
+            format!(" ({part} in {})", job.output_path.display())
+        });
+        let place = place.unwrap_or_default();
         harness(format!(
             "<system-reminder>\nYour background job {id} (`{command}`) ended: {how}. Its last output{place}:\n{tail}\n</system-reminder>"
         ))

@@ -65,10 +65,12 @@ impl Guard {
             );
         let bytes = self.bounds.directory.as_ref().map(|(_, bytes)| *bytes);
         let disk_has_reason = reason(bytes, self.before.free_bytes.saturating_sub(now.free_bytes));
-        if has_reason || self.looked.elapsed() >= THOROUGH {
+        let is_time = self.looked.elapsed() >= THOROUGH;
+        if has_reason || is_time {
             self.looked = Instant::now();
             let shared_grown = now.shared_bytes.saturating_sub(self.before.shared_bytes);
-            let looks_at_files = reason(self.bounds.memory_bytes, shared_grown);
+            // What others gave back hides what this one took, so that now and then it is looked for without a reason.
+            let looks_at_files = is_time || reason(self.bounds.memory_bytes, shared_grown);
             if let Some(what) = self.too_many(root, looks_at_files) {
                 return Some(what);
             }

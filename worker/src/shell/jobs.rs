@@ -76,6 +76,8 @@ pub struct Job {
     pub status: JobStatus,
     /// Raw output, whole up to the cap.
     pub output_path: PathBuf,
+    /// All that it printed is there.
+    pub is_whole: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +87,10 @@ pub struct JobOutput {
     pub next: u64,
     /// Bytes that are there but not in `text` yet.
     pub remaining: u64,
+    /// Bytes between where the look was to begin and where `text` does.
+    pub left_out: u64,
+    /// Bytes that were printed after these and are nowhere: too many, or the disk is full.
+    pub not_kept: u64,
     pub status: JobStatus,
 }
 
@@ -165,29 +171,50 @@ impl Shell {
 
     /// What a job printed from raw byte `since` on (0, then [`JobOutput::next`]).
     pub fn job_output(&self, id: JobId, since: u64) -> Result<JobOutput, JobError> {
-        let (status, written, path) = {
+        self.look_at_job(id, |written| since.min(written), since)
+    }
+
+    /// The end of it, of at most so many raw bytes.
+    pub fn job_tail(&self, id: JobId, since: u64, most: u64) -> Result<JobOutput, JobError> {
+        self.look_at_job(
+            id,
+            |written| written.saturating_sub(most.min(LOOK_BYTES)).max(since.min(written)),
+            since,
+        )
+    }
+
+    fn look_at_job(&self, id: JobId, begin: impl Fn(u64) -> u64, since: u64) -> Result<JobOutput, JobError> {
+        let (status, written, total, path) = {
             let table = locked(&self.jobs.table);
             let entry = table.get(&id).ok_or(JobError::Unknown)?;
             // The status first: what is ended prints no more.
             let status = entry.status.borrow().clone();
             let collector = locked(&entry.collector);
-            (status, collector.written(), collector.path().to_owned())
+            (status, collector.written(), collector.total(), collector.path().to_owned())
         };
-        let since = since.min(written);
-        let wanted = (written - since).min(LOOK_BYTES);
+        let begin = begin(written);
+        let wanted = (written - begin).min(LOOK_BYTES);
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|mut file| {
-                file.seek(SeekFrom::Start(since))?;
+                file.seek(SeekFrom::Start(begin))?;
                 file.take(wanted).read_to_end(&mut bytes)
             })
             .map_err(JobError::Output)?;
-        let is_last = status != JobStatus::Running && since + wanted == written;
+        let is_last = status != JobStatus::Running && begin + wanted == written;
         if !is_last {
             bytes.truncate(whole_characters(&bytes));
         }
-        let next = since + bytes.len() as u64;
-        Ok(JobOutput { text: readable(&bytes), next, remaining: written - next, status })
+        let next = begin + bytes.len() as u64;
+        let left_out = begin.saturating_sub(since);
+        Ok(JobOutput {
+            text: readable(&bytes),
+            next,
+            remaining: written - next,
+            left_out,
+            not_kept: total - written,
+            status,
+        })
     }
 
     /// Stops a job and waits for its end.
@@ -213,12 +240,16 @@ impl Shell {
     #[must_use]
     pub fn jobs(&self) -> Vec<Job> {
         let table = locked(&self.jobs.table);
-        let job = |(id, entry): (&JobId, &Entry)| Job {
-            id: *id,
-            command: entry.command.clone(),
-            description: entry.description.clone(),
-            status: entry.status.borrow().clone(),
-            output_path: locked(&entry.collector).path().to_owned(),
+        let job = |(id, entry): (&JobId, &Entry)| {
+            let collector = locked(&entry.collector);
+            Job {
+                id: *id,
+                command: entry.command.clone(),
+                description: entry.description.clone(),
+                status: entry.status.borrow().clone(),
+                output_path: collector.path().to_owned(),
+                is_whole: collector.written() == collector.total(),
+            }
         };
         table.iter().map(job).collect()
     }

@@ -74,6 +74,8 @@ pub enum CwdNote {
     Vanished { asked: PathBuf },
     /// The command ended in a way that left no state (`exec`, SIGKILL, a full disk).
     NotCaptured,
+    /// What earlier commands left was removed.
+    StateGone,
 }
 
 impl fmt::Display for CwdNote {
@@ -92,6 +94,9 @@ impl fmt::Display for CwdNote {
             Self::NotCaptured => {
                 formatter.write_str("working directory and variables are those from before this command")
             }
+            Self::StateGone => formatter.write_str(
+                "variables and functions of earlier commands are gone: a command removed what keeps them in $TMPDIR",
+            ),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::{OsStrExt, OsStringExt as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,13 @@ const CWD: &str = "cwd";
 const COMPLETE: &str = "complete";
 
 /// The script for `bash -c`, to be followed by a name and the command as `$1`. The command is not part
-/// of it and the script is one line, so that bash counts the command's lines from 1.
-pub(super) fn script(restore: Option<&Path>, capture: Option<&Path>) -> Vec<u8> {
+/// of it and the script is one line, so that bash counts the command's lines from 1. `start` are the names of variables
+/// that every command starts with: one that is exported no more stays so.
+pub(super) fn script<'a>(
+    restore: Option<&Path>,
+    capture: Option<&Path>,
+    start: impl IntoIterator<Item = &'a OsStr>,
+) -> Vec<u8> {
     let mut script = Vec::new();
     if let Some(restore) = restore {
         for file in [VARIABLES, FUNCTIONS] {
@@ -32,7 +37,7 @@ pub(super) fn script(restore: Option<&Path>, capture: Option<&Path>) -> Vec<u8> 
         // With it `*` would name hidden files, which rules take it not to.
         add(&mut script, &[b"builtin unset GLOBIGNORE; "]);
     }
-    let capture = capture.map(capture_commands);
+    let capture = capture.map(|dir| capture_commands(dir, start));
     if let Some(capture) = &capture {
         // Runs at `exit`, under `set -e` and at SIGTERM. Subshells do not inherit it. A trap of the
         // command's own takes its place; then only a command that runs to its end is captured.
@@ -48,12 +53,22 @@ pub(super) fn script(restore: Option<&Path>, capture: Option<&Path>) -> Vec<u8> 
 }
 
 /// Builtins only: it works without a PATH, and a fork less is a millisecond less.
-fn capture_commands(dir: &Path) -> Vec<u8> {
+fn capture_commands<'a>(dir: &Path, start: impl IntoIterator<Item = &'a OsStr>) -> Vec<u8> {
     let into = |file: &str| quoted(dir.join(file));
+    let mut gone = Vec::new();
+    for name in start.into_iter().filter(|name| is_name(name)).map(OsStrExt::as_bytes) {
+        // `declare` says nothing of those.
+        add(
+            &mut gone,
+            &[b"[[ ${", name, b"@a} == *x* ]] || builtin printf 'builtin unset -v ", name, b"\\n'; "],
+        );
+    }
     [
         b"{ builtin set +e +u +x +n +o noclobber; builtin export -n PWD SHLVL SWARM_RUN SWARM_COMMAND; \
-          builtin declare -px >"
-            .as_slice(),
+          { "
+        .as_slice(),
+        &gone,
+        b"builtin declare -px; } >",
         &into(VARIABLES),
         b" && builtin declare -f >",
         &into(FUNCTIONS),
@@ -64,6 +79,18 @@ fn capture_commands(dir: &Path) -> Vec<u8> {
         b"; } 2>/dev/null; ",
     ]
     .concat()
+}
+
+/// What can stand in a script as the name of a variable.
+fn is_name(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
+    name.first().is_some_and(is_letter) && name.iter().all(|byte| is_letter(byte) || byte.is_ascii_digit())
+}
+
+/// Whether all that a command left is still there.
+pub(super) fn is_whole(dir: &Path) -> bool {
+    read_plain(&dir.join(COMPLETE)).is_ok()
 }
 
 fn add(script: &mut Vec<u8>, parts: &[&[u8]]) {
@@ -117,7 +144,7 @@ mod tests {
     #[test]
     fn quotes_survive() {
         assert_eq!(quoted("it's"), br"'it'\''s'");
-        let text = String::from_utf8(script(Some(Path::new("/a'b")), None)).unwrap();
+        let text = String::from_utf8(script(Some(Path::new("/a'b")), None, [])).unwrap();
         assert!(text.starts_with(r". '/a'\''b/variables' 2>/dev/null; "), "{text}");
     }
 

@@ -31,6 +31,9 @@ use crate::{
     tree::Tree,
 };
 
+/// Why a job's output is not whole.
+const NOT_KEPT: &str = "there was too much of it, or the disk is full";
+
 /// Characters of a command line in a record.
 pub const MAX_COMMAND_CHARS: usize = 2_000;
 /// Bytes of a live tail.
@@ -71,8 +74,34 @@ impl Commands {
         let mut text = output.text;
         if output.remaining > 0 {
             let _ = write!(text, "\n[{} more bytes; call BashOutput again]", output.remaining);
+        } else if output.not_kept > 0 {
+            let _ = write!(text, "\n[{} more bytes were printed and not kept: {NOT_KEPT}]", output.not_kept);
         }
         Ok((text, output.status))
+    }
+
+    /// The end of what a job printed since the model last looked, of at most so many characters. What it leaves out can
+    /// still be looked at.
+    pub fn last_news_of(&self, id: JobId, most_chars: usize) -> Result<String, String> {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = given.entry(id).or_default();
+        // Characters have at most four bytes.
+        let most_bytes = 4 * most_chars as u64;
+        let output =
+            self.shell.job_tail(id, *since, most_bytes).map_err(|error| format!("{id}: {error}."))?;
+        let start =
+            output.text.char_indices().rev().nth(most_chars.saturating_sub(1)).map_or(0, |(at, _)| at);
+        let mut text = String::new();
+        if start == 0 && output.left_out == 0 {
+            *since = output.next;
+        } else {
+            text.push_str("[more stands before; BashOutput shows it]\n");
+        }
+        text.push_str(&output.text[start..]);
+        if output.not_kept > 0 {
+            let _ = write!(text, "\n[{} more bytes were printed and not kept: {NOT_KEPT}]", output.not_kept);
+        }
+        Ok(text)
     }
 
     async fn run(&self, input: BashInput, context: &ToolContext) -> ToolOutput {
@@ -242,6 +271,10 @@ fn answer(command: &str, outcome: &CommandOutcome, followed: Option<String>) -> 
         let names: Vec<&str> = outcome.killed.iter().map(|process| process.command.as_str()).collect();
         note(format!("still running at the end, and ended: {}", names.join(", ")));
     }
+    if !outcome.survivors.is_empty() {
+        let names: Vec<&str> = outcome.survivors.iter().map(|process| process.command.as_str()).collect();
+        note(format!("still running, since not even SIGKILL ended it: {}", names.join(", ")));
+    }
     if let Some(lock) = &outcome.stale_lock {
         note(format!("the stopped command left {}; remove it if no git runs", lock.display()));
     }
@@ -288,6 +321,10 @@ fn run_of(command: &str, exit: &CommandExit, duration: Duration, killed: &[Proce
     }
 }
 
+/// Builtins after which the last command of a line need not be the one whose code the line has; and what is not known.
+const STEERS: [&str; 11] =
+    ["set", "shopt", "exit", "return", "exec", "trap", "source", ".", "eval", "enable", "?"];
+
 /// What a code means that is no failure: that of the last program of the line, where it surely is that one's. Behind `&&`
 /// and `||` it may be that of what stands before.
 fn meaning_of(command: &str, code: i32) -> Option<&'static str> {
@@ -296,6 +333,14 @@ fn meaning_of(command: &str, code: i32) -> Option<&'static str> {
     let last = &commands[at];
     let first = commands[..=at].iter().rfind(|command| command.after != Connector::Pipe)?;
     if !matches!(first.after, Connector::Start | Connector::Next) || last.negated {
+        return None;
+    }
+    // What changes how a list ends: its code may be that of any command of it.
+    let steers = |command: &agent_host::PlainCommand| {
+        let program = command.argv.first().map(|word| word.text().unwrap_or("?"));
+        program.is_some_and(|program| STEERS.contains(&program))
+    };
+    if commands[..=at].iter().any(steers) {
         return None;
     }
     let argv: Vec<&str> = last.argv.iter().map(|word| word.text().unwrap_or("?")).collect();
@@ -417,6 +462,13 @@ mod tests {
             ("make || grep x log", false),
             ("npm test && cat log | grep x", false),
             ("! grep x file", false),
+            ("set -e\nmake\ngrep -q x log", false),
+            ("set -euo pipefail; cargo build; grep -c x log", false),
+            ("set -o pipefail; npm test 2>&1 | grep -v x", false),
+            ("exit 1; grep x file", false),
+            (". ./env; grep x file", false),
+            ("$RUN; grep x file", false),
+            ("make; grep x log", true),
         ] {
             assert_eq!(meaning_of(line, 1).is_some(), is_benign, "{line}");
         }

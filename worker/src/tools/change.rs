@@ -5,10 +5,11 @@ use std::{fmt::Write as _, ops::Range, path::PathBuf};
 
 use query_engine::ports::ToolOutput;
 use swarm_protocol::{ToolUseId, record::ToolEffect};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Files, diff,
-    disk::{self, Unreadable},
+    disk::{self, Basis, Unreadable},
     view::{Patch, TextView},
 };
 
@@ -28,6 +29,7 @@ pub(super) struct Draft<'a> {
     files: &'a Files,
     given: &'a str,
     path: PathBuf,
+    bytes: Vec<u8>,
     view: TextView,
     since_read: SinceRead,
 }
@@ -70,7 +72,7 @@ impl<'a> Draft<'a> {
         } else {
             seen.bytes.as_deref().and_then(TextView::new).map_or(SinceRead::Unknown, SinceRead::Changed)
         };
-        Ok(Self { files, given, path, view, since_read })
+        Ok(Self { files, given, path, bytes, view, since_read })
     }
 
     pub(super) fn view(&self) -> &TextView {
@@ -119,7 +121,12 @@ impl<'a> Draft<'a> {
     }
 
     /// Writes the file with these pieces changed, which are in order and do not overlap, and shows them.
-    pub(super) fn write(self, patches: &[Patch], notes: &[String]) -> Result<ToolOutput, String> {
+    pub(super) fn write(
+        self,
+        patches: &[Patch],
+        notes: &[String],
+        cancel: &CancellationToken,
+    ) -> Result<ToolOutput, String> {
         let mut answer = match patches.len() {
             1 => format!("{} was edited. Around the change:\n", self.given),
             many => format!("{} was edited in {many} places.\n", self.given),
@@ -127,7 +134,7 @@ impl<'a> Draft<'a> {
         if patches.len() <= SHOWN_PLACES {
             show(&mut answer, &patched_text(self.view.text(), patches), patches);
         }
-        self.write_saying(patches, notes, &answer)
+        self.write_saying(patches, notes, &answer, cancel)
     }
 
     /// The same, with these words as the answer.
@@ -136,12 +143,15 @@ impl<'a> Draft<'a> {
         patches: &[Patch],
         notes: &[String],
         words: &str,
+        cancel: &CancellationToken,
     ) -> Result<ToolOutput, String> {
-        let Self { files, given, path, view, .. } = self;
+        let Self { files, given, path, bytes, view, .. } = self;
         let result = view.patched(patches).map_err(|problem| {
             format!("{given} is left as it is: {problem}. Write it otherwise, or convert the file with iconv first.")
         })?;
-        disk::write_whole(&path, &result).map_err(|error| format!("{given} cannot be written: {error}."))?;
+        let basis = Basis { former: Some(&bytes), cancel };
+        disk::write_whole(&path, &result, basis)
+            .map_err(|error| format!("{given} cannot be written: {error}."))?;
         let seen = files.memory.note(&path, &result);
         files.touch(&path);
         let now = patched_text(view.text(), patches);

@@ -2,10 +2,12 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
+
+use tokio_util::sync::CancellationToken;
 
 use super::place::{Directory, Place};
 
@@ -146,10 +148,41 @@ pub(super) fn real_path(path: &Path) -> PathBuf {
     }
 }
 
+/// What a write relies on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Basis<'a> {
+    /// What the file held when the change was made up; none: it was not there.
+    pub(super) former: Option<&'a [u8]>,
+    /// Of the call: nothing is changed once it is cancelled.
+    pub(super) cancel: &'a CancellationToken,
+}
+
+impl Basis<'_> {
+    /// Looks once more, right before the change: who writes meanwhile, such as a formatter, is not overwritten.
+    fn holds(&self, place: &Place) -> io::Result<()> {
+        let now = match place.open_for_reading() {
+            Ok(file) => {
+                let mut now = Vec::new();
+                file.take(MAX_FILE_BYTES + 1).read_to_end(&mut now)?;
+                Some(now)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        if now.as_deref() != self.former {
+            return Err(io::Error::other("it was changed on disk meanwhile; read it again"));
+        }
+        if self.cancel.is_cancelled() {
+            return Err(io::Error::other("the call was cancelled"));
+        }
+        Ok(())
+    }
+}
+
 /// Writes a file whole, with the directories it needs. One with a single link is replaced in one step, its
 /// mode kept; one with several is written in place, so that its other names keep following it (E14). `real`
-/// must be the real path: a link in it was put there since and is not followed.
-pub(super) fn write_whole(real: &Path, bytes: &[u8]) -> io::Result<()> {
+/// must be the real path: a link in it was put there since and is not followed. What fails leaves the file as it was.
+pub(super) fn write_whole(real: &Path, bytes: &[u8], basis: Basis<'_>) -> io::Result<()> {
     let place = Place::made(real)?;
     let path = place.path();
     let former = match fs::symlink_metadata(&path) {
@@ -161,30 +194,81 @@ pub(super) fn write_whole(real: &Path, bytes: &[u8]) -> io::Result<()> {
         if !metadata.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
-        if metadata.nlink() > 1 {
-            return write_in_place(&path, bytes);
+        let mode = metadata.mode() & 0o7777;
+        if mode & 0o222 == 0 {
+            let why =
+                format!("it is read-only (mode {mode:04o}); chmod it first if it is meant to be changed");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
+    }
+    if former.as_ref().is_some_and(|metadata| metadata.nlink() > 1) {
+        return write_in_place(&place, bytes, basis);
     }
     let temporary = tempfile::Builder::new().prefix(".swarm-write-").tempfile_in(place.directory());
     let Ok(mut temporary) = temporary else {
-        return write_in_place(&path, bytes);
+        return write_in_place(&place, bytes, basis);
     };
     temporary.write_all(bytes)?;
     let mode = former.as_ref().map_or_else(new_file_mode, |metadata| metadata.mode() & 0o7777);
     temporary.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
     let ours = temporary.as_file().metadata()?;
     if former.as_ref().is_some_and(|former| former.uid() != ours.uid() || former.gid() != ours.gid()) {
-        return write_in_place(&path, bytes);
+        return write_in_place(&place, bytes, basis);
     }
-    temporary.persist(&path).map(drop).map_err(|error| error.error)
+    basis.holds(&place)?;
+    let persisted = match &former {
+        Some(_) => temporary.persist(&path),
+        None => temporary.persist_noclobber(&path),
+    };
+    persisted.map(drop).map_err(|error| error.error)
 }
 
-fn write_in_place(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_in_place(place: &Place, bytes: &[u8], basis: Basis<'_>) -> io::Result<()> {
+    basis.holds(place)?;
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_CLOEXEC;
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flags).open(path)?;
-    file.write_all(bytes)?;
-    file.set_len(bytes.len() as u64)
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(false).custom_flags(flags);
+    let path = place.path();
+    let Some(former) = basis.former else {
+        let mut file = options.create_new(true).open(&path)?;
+        return file.write_all(bytes).inspect_err(|_| {
+            // A part of it is of no use.
+            let _kept: io::Result<()> = fs::remove_file(&path);
+        });
+    };
+    let mut file = options.open(&path)?;
+    let written = make_room(&file, former.len(), bytes.len())
+        .and_then(|()| file.write_all(bytes))
+        .and_then(|()| file.set_len(bytes.len() as u64));
+    written.map_err(|error| {
+        let put_back = file
+            .rewind()
+            .and_then(|()| file.write_all(former))
+            .and_then(|()| file.set_len(former.len() as u64));
+        match put_back {
+            Ok(()) => error,
+            Err(second) => io::Error::new(
+                error.kind(),
+                format!("{error}, and what it held could not be put back: {second}; it is damaged now"),
+            ),
+        }
+    })
+}
+
+/// Takes the room that a longer content needs before anything is overwritten.
+fn make_room(file: &File, former: usize, now: usize) -> io::Result<()> {
+    use nix::{errno::Errno, fcntl::posix_fallocate};
+    let (Ok(start), Ok(length)) = (i64::try_from(former), i64::try_from(now.saturating_sub(former))) else {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    };
+    match length {
+        0 => Ok(()),
+        _ => match posix_fallocate(file, start, length) {
+            // A file system that knows no such thing says so when it is full.
+            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOSYS) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        },
+    }
 }
 
 /// 0666 less the umask, which can only be read by setting it: a file is made and asked instead.

@@ -7,7 +7,6 @@ use async_trait::async_trait;
 use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use swarm_protocol::ToolUseId;
 
 use super::{
     Files, blocking,
@@ -159,8 +158,7 @@ impl Tool for Edit {
             Err(problem) => return ToolOutput::error(problem),
         };
         let files = self.files.clone();
-        blocking("Edit", move || edit(&files, input, &context.tool_use_id).unwrap_or_else(ToolOutput::error))
-            .await
+        blocking("Edit", move || edit(&files, input, &context).unwrap_or_else(ToolOutput::error)).await
     }
 }
 
@@ -200,10 +198,10 @@ fn whereabouts(alike: &Alike) -> String {
     format!("what stands in {lines} ({} % alike)", alike.percent)
 }
 
-fn edit(files: &Files, input: Input, call: &ToolUseId) -> Result<ToolOutput, String> {
+fn edit(files: &Files, input: Input, context: &ToolContext) -> Result<ToolOutput, String> {
     let (given, blocks) = input.blocks()?;
-    let agreed = files.agreed(call);
-    let draft = Draft::open(files, call, &given)?;
+    let agreed = files.agreed(&context.tool_use_id);
+    let draft = Draft::open(files, &context.tool_use_id, &given)?;
     if given.ends_with(".ipynb") && Notebook::parse(draft.view().text()).is_ok() {
         return Err(format!("{given} is a notebook. Change its cells with NotebookEdit."));
     }
@@ -226,7 +224,7 @@ fn edit(files: &Files, input: Input, call: &ToolUseId) -> Result<ToolOutput, Str
     notes.extend(plan.alike.iter().map(|(_, alike)| {
         format!("A person agreed to replace {}, which is not exactly your old_string.", whereabouts(alike))
     }));
-    draft.write(&plan.patches, &notes)
+    draft.write(&plan.patches, &notes, &context.cancel)
 }
 
 /// All that an edit will do.
@@ -254,7 +252,7 @@ fn plan(draft: &Draft<'_>, given: &str, blocks: &[Block]) -> Result<Plan, String
         if old == new {
             return Err(format!("{name}old_string and new_string are equal; nothing would change."));
         }
-        let patches = match ladder::find(text, old, new) {
+        let patches = match ladder::find(text, old, new, *replace_all) {
             Some(found) if found.patches.len() > 1 && !replace_all => {
                 return Err(format!("{name}{}", several(draft.view(), given, old, &found)));
             }

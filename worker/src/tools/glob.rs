@@ -1,6 +1,11 @@
 //! Glob: files by the pattern of their path, newest first.
 
-use std::{fmt::Write as _, sync::Arc, time::SystemTime};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
 
 use async_trait::async_trait;
 use globset::{GlobBuilder, GlobMatcher};
@@ -13,6 +18,8 @@ use super::{Files, Start, blocking, disk, parse};
 
 /// Files of one answer.
 const MAX_FILES: usize = 100;
+/// Directories named that were left out.
+const MAX_LEFT_OUT: usize = 5;
 
 /// The tool.
 pub struct Glob {
@@ -90,15 +97,82 @@ impl Tool for Glob {
     }
 }
 
+/// Directories that a walk left out, and why.
+#[derive(Clone, Default)]
+pub(super) struct LeftOut(Arc<Mutex<Vec<(PathBuf, String)>>>);
+
+impl LeftOut {
+    pub(super) fn take(&self) -> Vec<(PathBuf, String)> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// A walk as git sees the tree: ignored files left out, hidden ones kept, links not followed. Rules of ignore files hold
 /// inside of a repository only, and those of a directory above it do not.
-pub(super) fn walk(start: &Start, files: &Arc<Files>) -> WalkBuilder {
+///
+/// # Errors
+/// What the walk would read before it begins cannot be read.
+pub(super) fn walk(start: &Start, files: &Arc<Files>) -> Result<(WalkBuilder, LeftOut), String> {
+    for directory in start.real.ancestors() {
+        if let Some(why) = unreadable_rules(directory) {
+            return Err(format!("{}: {why}", files.display(directory)));
+        }
+    }
     let mut walk = WalkBuilder::new(&start.real);
     let (start, files) = (start.clone(), files.clone());
+    let left_out = LeftOut::default();
+    let noted = left_out.clone();
     walk.hidden(false).require_git(true).follow_links(false).filter_entry(move |entry| {
-        entry.file_name() != ".git" && !disk::is_kernels(entry.path()) && files.may_see(&start, entry.path())
+        if entry.file_name() == ".git"
+            || disk::is_kernels(entry.path())
+            || !files.may_see(&start, entry.path())
+        {
+            return false;
+        }
+        let is_directory = entry.file_type().is_some_and(|kind| kind.is_dir());
+        let Some(why) = is_directory.then(|| unreadable_rules(entry.path())).flatten() else { return true };
+        noted.0.lock().unwrap_or_else(PoisonError::into_inner).push((entry.path().to_owned(), why));
+        false
     });
-    walk
+    Ok((walk, left_out))
+}
+
+/// Bytes of a file of rules at most: the walk takes it whole.
+const MAX_RULES_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Why the files with git's rules in a directory cannot be read: the walk opens them whatever they are, and a pipe or a
+/// device has no end. None when they can, or when there are none.
+fn unreadable_rules(directory: &Path) -> Option<String> {
+    let is_plain = |path: &Path| match std::fs::metadata(path) {
+        Ok(metadata) => {
+            let is_file = metadata.is_file() && metadata.len() <= MAX_RULES_BYTES;
+            is_file && !disk::is_kernels(&disk::real_path(path))
+        }
+        Err(_) => true,
+    };
+    let why = |name: &str| {
+        format!("not searched, because its {name} is no plain file of at most {} MiB", MAX_RULES_BYTES >> 20)
+    };
+    if let Some(name) = [".ignore", ".gitignore"].into_iter().find(|name| !is_plain(&directory.join(name))) {
+        return Some(why(name));
+    }
+    let git = directory.join(".git");
+    let metadata = std::fs::metadata(&git).ok()?;
+    let common = if metadata.is_dir() {
+        git
+    } else {
+        if !is_plain(&git) {
+            return Some(why(".git"));
+        }
+        let text = std::fs::read_to_string(&git).ok()?;
+        let own = PathBuf::from(text.lines().next()?.strip_prefix("gitdir: ")?);
+        if !is_plain(&own.join("commondir")) {
+            return Some(why("commondir"));
+        }
+        let common = std::fs::read_to_string(own.join("commondir")).ok()?;
+        own.join(common.lines().next()?)
+    };
+    (!is_plain(&common.join("info/exclude"))).then(|| why("info/exclude"))
 }
 
 /// A pattern over paths relative to the searched directory.
@@ -128,8 +202,9 @@ fn glob(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<Tool
         return Err(format!("{given} is not a directory."));
     }
     let matcher = matcher(pattern)?;
-    let mut found: Vec<(SystemTime, std::path::PathBuf)> = Vec::new();
-    for entry in walk(&start, files).build() {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+    let (walk, left_out) = walk(&start, files)?;
+    for entry in walk.build() {
         if context.cancel.is_cancelled() {
             return Err("Cancelled.".to_owned());
         }
@@ -146,8 +221,16 @@ fn glob(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<Tool
     }
     // A directory that became a link while it was walked shows what is elsewhere.
     found.retain(|(_, path)| path.parent().is_none_or(|parent| disk::real_path(parent) == parent));
+    let left_out = left_out.take();
+    let note = |answer: &mut String| {
+        for (directory, why) in left_out.iter().take(MAX_LEFT_OUT) {
+            let _ = write!(answer, "\n[{}: {why}]", files.display(&start.shown(directory)));
+        }
+    };
     if found.is_empty() {
-        return Ok(ToolOutput::text(format!("No file matches `{}`.", input.pattern)));
+        let mut answer = format!("No file matches `{}`.", input.pattern);
+        note(&mut answer);
+        return Ok(ToolOutput::text(answer));
     }
     found.sort_by(|(a_time, a), (b_time, b)| b_time.cmp(a_time).then_with(|| a.cmp(b)));
     let mut answer = String::new();
@@ -161,5 +244,6 @@ fn glob(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<Tool
             found.len()
         );
     }
+    note(&mut answer);
     Ok(ToolOutput::text(answer))
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    io::{Read as _, Seek as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -230,17 +231,32 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn file(&self, searcher: &mut Searcher, path: &Path, mut file: File) {
+    /// `is_asked_for`: the call names this file.
+    fn file(&self, searcher: &mut Searcher, path: &Path, mut file: File, is_asked_for: bool) {
+        let name = || self.files.display(&self.start.shown(path)).to_string();
         if self.input.multiline && !self.input.text && is_binary(&mut file) {
+            if is_asked_for {
+                self.answer.problem(path, format!("{}: binary, not searched; set `text` to do so", name()));
+            }
             return;
         }
-        let name = || self.files.display(&self.start.shown(path)).to_string();
-        let mut sink =
-            FileSink::new(self.mode, self.input.numbers, self.answer.most(), &self.matcher, self.cancel);
-        if let Err(error) = searcher.search_file(&self.matcher, &file, &mut sink) {
+        let mut sink = self.sink();
+        let mut searched = searcher.search_file(&self.matcher, &file, &mut sink);
+        if searched.is_ok() && sink.count == 0 && sink.binary_at.is_none() && !self.input.pattern.is_ascii() {
+            // The characters of the pattern are other bytes in a file that is not UTF-8.
+            if let Some(text) = foreign_text(&mut file) {
+                sink = self.sink();
+                searched = searcher.search_slice(&self.matcher, text.as_bytes(), &mut sink);
+            }
+        }
+        if let Err(error) = searched {
             self.answer.problem(path, format!("{}: {error}", name()));
         }
-        self.answer.take(path, name, sink);
+        self.answer.take(path, name, sink, is_asked_for);
+    }
+
+    fn sink(&self) -> FileSink<'_> {
+        FileSink::new(self.mode, self.input.numbers, self.answer.most(), &self.matcher, self.cancel)
     }
 
     /// All files of a directory, on as many threads as there are cores.
@@ -260,7 +276,7 @@ impl Search<'_> {
                     && !self.answer.is_past(entry.path())
                     && let Some(file) = opener.open(entry.path())
                 {
-                    self.file(&mut searcher, entry.path(), file);
+                    self.file(&mut searcher, entry.path(), file, false);
                 }
                 WalkState::Continue
             })
@@ -291,14 +307,17 @@ fn grep(files: &Arc<Files>, input: &Input, context: &ToolContext) -> Result<Tool
     if metadata.is_dir() {
         let (wanted, unwanted) = name_filters(input.glob.as_deref())?;
         let filter = Filter { wanted, unwanted, start: start.clone(), root: files.root.clone() };
-        let mut walk = glob::walk(&start, files);
+        let (mut walk, left_out) = glob::walk(&start, files)?;
         if let Some(kind) = &input.kind {
             walk.types(types(kind)?);
         }
         search.directory(&walk, &filter);
+        for (directory, why) in left_out.take() {
+            search.answer.problem(&directory, format!("{}: {why}", files.display(&start.shown(&directory))));
+        }
     } else {
         let (file, _) = disk::open(&start.real).map_err(|problem| problem.sentence(given))?;
-        search.file(&mut searcher(input, mode), &start.real, file);
+        search.file(&mut searcher(input, mode), &start.real, file, true);
     }
     if context.cancel.is_cancelled() {
         return Err("Cancelled.".to_owned());
@@ -313,10 +332,21 @@ fn types(kind: &str) -> Result<Types, String> {
     types.build().map_err(|_| format!("`{kind}` is no file type that is known; use `glob`."))
 }
 
+/// The text of a file in an encoding that is not UTF-8 and has no mark; none for any other.
+fn foreign_text(file: &mut File) -> Option<String> {
+    let mut bytes = Vec::new();
+    file.rewind().ok()?;
+    file.take(disk::MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
+    if std::str::from_utf8(&bytes).is_ok() {
+        return None;
+    }
+    view::TextView::new(&bytes).map(|view| view.text().to_owned())
+}
+
 fn is_binary(file: &mut File) -> bool {
-    use std::io::{Read as _, Seek as _};
     let mut start = Vec::with_capacity(view::SNIFF_BYTES);
     let read = file.take(view::SNIFF_BYTES as u64).read_to_end(&mut start);
     // What cannot be read from its beginning again is not searched.
-    read.is_err() || file.rewind().is_err() || view::looks_binary(&start)
+    let is_wide = start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
+    read.is_err() || file.rewind().is_err() || (!is_wide && view::looks_binary(&start))
 }

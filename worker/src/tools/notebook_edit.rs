@@ -6,7 +6,6 @@ use async_trait::async_trait;
 use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use swarm_protocol::ToolUseId;
 
 use super::{
     Files, blocking,
@@ -125,21 +124,19 @@ impl Tool for NotebookEdit {
             Err(problem) => return ToolOutput::error(problem),
         };
         let files = self.files.clone();
-        blocking("NotebookEdit", move || {
-            change(&files, &input, &context.tool_use_id).unwrap_or_else(ToolOutput::error)
-        })
-        .await
+        blocking("NotebookEdit", move || change(&files, &input, &context).unwrap_or_else(ToolOutput::error))
+            .await
     }
 }
 
-fn change(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, String> {
+fn change(files: &Files, input: &Input, context: &ToolContext) -> Result<ToolOutput, String> {
     let given = &input.notebook_path;
-    let draft = Draft::open(files, call, given)?;
+    let draft = Draft::open(files, &context.tool_use_id, given)?;
     let notebook = Notebook::parse(draft.view().text())
         .map_err(|problem| format!("{given} is left as it is: {problem}. Change its text with Edit."))?;
     let (patch, done) = patch(&notebook, input, given)?;
     let note = draft.check(std::slice::from_ref(&patch.range))?;
-    draft.write_saying(&[patch], &note.into_iter().collect::<Vec<_>>(), &done)
+    draft.write_saying(&[patch], &note.into_iter().collect::<Vec<_>>(), &done, &context.cancel)
 }
 
 /// What is changed in the text of the notebook, and how that is said.

@@ -182,7 +182,8 @@ fn shown(files: &Files, input: &Input, real: &Path, bytes: &[u8]) -> ToolOutput 
         }
         None => lines::page(&view, input),
     };
-    answer.with_seen(files.memory.note(real, bytes))
+    // What was not shown was not read.
+    if answer.is_error { answer } else { answer.with_seen(files.memory.note(real, bytes)) }
 }
 
 fn missing(files: &Files, path: &Path, given: &str) -> String {

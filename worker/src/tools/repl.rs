@@ -205,12 +205,14 @@ impl Printed {
         }
     }
 
-    /// Whether all has come; takes the mark away. The answer is whether the code failed.
+    /// Whether all has come; takes the mark away. The answer is whether the code failed. What threads of it print may
+    /// stand behind the mark already, and stays.
     fn take_mark(&mut self, mark: &str) -> Option<bool> {
-        let line = self.tail.strip_suffix(b"\n")?;
-        let at = line.windows(mark.len()).rposition(|window| window == mark.as_bytes())?;
-        let is_error = &line[at + mark.len()..] != b"ok";
-        self.tail.truncate(at);
+        let at = self.tail.windows(mark.len()).rposition(|window| window == mark.as_bytes())?;
+        let word = &self.tail[at + mark.len()..];
+        let length = word.iter().position(|byte| *byte == b'\n')?;
+        let is_error = &word[..length] != b"ok";
+        self.tail.drain(at..at + mark.len() + length + 1);
         Some(is_error)
     }
 
@@ -298,6 +300,14 @@ mod tests {
         }
         assert_eq!(printed.take_mark(&mark), Some(false));
         assert_eq!(printed.text(), "abc");
+
+        // A thread of the code prints on, with and without an end of line.
+        for late in ["late\n", "late"] {
+            let mut printed = Printed::default();
+            printed.push(format!("a\n{mark}ok\n{late}").as_bytes());
+            assert_eq!(printed.take_mark(&mark), Some(false));
+            assert_eq!(printed.text(), "a\nlate");
+        }
 
         let mut printed = Printed::default();
         for n in 0..100_000 {

@@ -121,7 +121,7 @@ impl Board {
     async fn create(&self, input: Create) -> Result<String, String> {
         let _order = self.order.lock().await;
         let items = self.items();
-        if items.len() >= MAX_ITEMS {
+        if items.values().filter(|item| item.status != TaskItemStatus::Deleted).count() >= MAX_ITEMS {
             return Err(format!("There are {MAX_ITEMS} tasks already; no more are kept."));
         }
         let id = items.keys().next_back().map_or(1, |last| last + 1);

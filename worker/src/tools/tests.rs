@@ -9,7 +9,7 @@ use serde_json::json;
 use swarm_protocol::{ResultBlock, record::ToolEffect};
 use tokio_util::sync::CancellationToken;
 
-use super::*;
+use super::{disk::Basis, *};
 
 mod notebooks;
 mod reading;
@@ -254,20 +254,72 @@ fn a_link_that_came_after_the_check_is_followed_by_neither_reading_nor_writing()
     let secret = place.put("outside/f", "secret\n");
     place.put("real/f", "open\n");
     let real = disk::real_path(&place.path("real/f"));
+    let cancel = CancellationToken::new();
+    let open = Basis { former: Some(b"open\n"), cancel: &cancel };
+    let missing = Basis { former: None, cancel: &cancel };
     fs::rename(place.path("real"), place.path("moved")).unwrap();
     symlink("outside", place.path("real")).unwrap();
     assert!(disk::read_whole(&real).is_err());
-    assert!(disk::write_whole(&real, b"x").is_err());
-    assert!(disk::write_whole(&place.path("real/new/f"), b"x").is_err());
+    assert!(disk::write_whole(&real, b"x", open).is_err());
+    assert!(disk::write_whole(&place.path("real/new/f"), b"x", missing).is_err());
     fs::remove_file(place.path("real")).unwrap();
     fs::rename(place.path("moved"), place.path("real")).unwrap();
     assert_eq!(disk::read_whole(&real).unwrap(), b"open\n");
     fs::remove_file(&real).unwrap();
     symlink(&secret, &real).unwrap();
     assert!(disk::read_whole(&real).is_err());
-    assert!(disk::write_whole(&real, b"x").is_err());
+    assert!(disk::write_whole(&real, b"x", open).is_err());
     assert_eq!(fs::read_to_string(&secret).unwrap(), "secret\n");
     assert!(!place.path("outside/new").exists());
+}
+
+#[tokio::test]
+async fn a_write_that_fails_or_comes_too_late_leaves_the_file_as_it_was() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let place = Place::new();
+    let path = place.put("f", "former\n");
+    let cancel = CancellationToken::new();
+    let write = |former: Option<&str>, text: &str| {
+        let basis = Basis { former: former.map(str::as_bytes), cancel: &cancel };
+        disk::write_whole(&disk::real_path(&path), text.as_bytes(), basis).map_err(|error| error.to_string())
+    };
+    let holds = |text: &str| assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    // Somebody else wrote, made or removed it since it was looked at; in both ways of writing.
+    for name in [None, Some("second")] {
+        if let Some(name) = name {
+            fs::hard_link(&path, place.path(name)).unwrap();
+        }
+        assert!(write(Some("other\n"), "x").unwrap_err().contains("changed on disk meanwhile"));
+        assert!(write(None, "x").unwrap_err().contains("changed on disk meanwhile"));
+        holds("former\n");
+    }
+    assert_eq!(write(Some("former\n"), "longer than it was\n"), Ok(()));
+    assert_eq!(fs::read_to_string(place.path("second")).unwrap(), "longer than it was\n");
+    assert_eq!(write(Some("longer than it was\n"), "short\n"), Ok(()));
+    holds("short\n");
+    // The disk is full in the middle of it.
+    let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    // Whoever handles the signal is not killed by it.
+    let kind = tokio::signal::unix::SignalKind::from_raw(nix::sys::signal::Signal::SIGXFSZ as i32);
+    let _handled = tokio::signal::unix::signal(kind).unwrap();
+    setrlimit(Resource::RLIMIT_FSIZE, 4_096, hard).unwrap();
+    let failed = write(Some("short\n"), &"x".repeat(10_000));
+    setrlimit(Resource::RLIMIT_FSIZE, soft, hard).unwrap();
+    assert!(failed.is_err_and(|why| !why.contains("damaged")));
+    holds("short\n");
+    cancel.cancel();
+    assert!(write(Some("short\n"), "x").unwrap_err().contains("cancelled"));
+    holds("short\n");
+}
+
+#[tokio::test]
+async fn a_file_that_may_not_be_written_is_left() {
+    let place = Place::new();
+    let path = place.put("f", "former\n");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    place.read("f").await;
+    says(&place.edit("f", "former", "now", false).await, true, "it is read-only (mode 0444)");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "former\n");
 }
 
 #[test]

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use query_engine::ports::{Subject, Tool, ToolContext, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use swarm_protocol::{ToolUseId, record::ToolEffect};
+use swarm_protocol::record::ToolEffect;
 
 use super::{
     Files, blocking, diff,
-    disk::{self, Unreadable},
+    disk::{self, Basis, Unreadable},
     parse,
     view::{self, TextView},
 };
@@ -74,16 +74,13 @@ impl Tool for Write {
             Err(problem) => return ToolOutput::error(problem),
         };
         let files = self.files.clone();
-        blocking("Write", move || {
-            write(&files, &input, &context.tool_use_id).unwrap_or_else(ToolOutput::error)
-        })
-        .await
+        blocking("Write", move || write(&files, &input, &context).unwrap_or_else(ToolOutput::error)).await
     }
 }
 
-fn write(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, String> {
+fn write(files: &Files, input: &Input, context: &ToolContext) -> Result<ToolOutput, String> {
     let given = &input.file_path;
-    let path = files.real_path(call, given)?;
+    let path = files.real_path(&context.tool_use_id, given)?;
     if !(files.visible)(&path) {
         return Err(format!("{given} may not be written: a deny rule hides it."));
     }
@@ -111,7 +108,8 @@ fn write(files: &Files, input: &Input, call: &ToolUseId) -> Result<ToolOutput, S
             view.map(|view| view.text().to_owned())
         }
     };
-    disk::write_whole(&path, &content).map_err(failed)?;
+    let basis = Basis { former: former.as_deref(), cancel: &context.cancel };
+    disk::write_whole(&path, &content, basis).map_err(failed)?;
     let seen = files.memory.note(&path, &content);
     files.touch(&path);
     let now = view::plain_line_ends(&input.content);

@@ -16,6 +16,31 @@ async fn what_wildcards_name_does_not_change_from_command_to_command() {
 }
 
 #[tokio::test]
+async fn a_variable_that_is_taken_away_stays_away() {
+    let fixture = Fixture::with(|config| {
+        config.environment.set("GIVEN", "value");
+    });
+    let text = async |command: &str| fixture.request(CommandRequest::new(command)).await.output.text;
+    assert_eq!(text("echo ${GIVEN-gone}; unset GIVEN").await, "value\n");
+    assert_eq!(text("echo ${GIVEN-gone}").await, "gone\n");
+    assert_eq!(text("export GIVEN=; echo ${GIVEN-gone}").await, "\n");
+    assert_eq!(text("echo [${GIVEN-gone}]; export -n GIVEN").await, "[]\n");
+    assert_eq!(text("env | grep -c GIVEN; export GIVEN=again").await, "0\n");
+    assert_eq!(text("echo ${GIVEN-gone}").await, "again\n");
+}
+
+#[tokio::test]
+async fn state_that_a_command_removes_is_missed_in_words() {
+    let fixture = Fixture::new();
+    let run = async |command: &str| fixture.request(CommandRequest::new(command)).await;
+    assert_eq!(run("export KEPT=1").await.cwd_note, None);
+    assert_eq!(run("rm -rf \"$TMPDIR\"/*").await.cwd_note, Some(CwdNote::StateGone));
+    let next = run("echo ${KEPT-gone}; export KEPT=2").await;
+    assert_eq!((next.output.text.as_str(), next.cwd_note), ("gone\n", None));
+    assert_eq!(run("echo $KEPT").await.output.text, "2\n");
+}
+
+#[tokio::test]
 async fn state_is_carried_over() {
     let fixture = Fixture::new();
     let line = "mkdir -p 'a b' && cd 'a b' && export X=$'1\\n2\\'' && f() { echo \"f $1\"; }; unexported=1";

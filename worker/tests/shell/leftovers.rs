@@ -165,6 +165,24 @@ async fn the_kernel_ends_what_is_in_namespaces_when_their_helper_is_killed() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_jobs_output_is_its_end_and_what_is_not_kept_is_counted() {
+    let fixture = Fixture::with(|config| config.output.spill_bytes = 400_000);
+    let shell = &fixture.shell;
+    let id = shell.spawn_background(CommandRequest::new("seq 60000; echo the end")).await.unwrap();
+    tokio::time::timeout(DEADLINE, shell.next_job_end()).await.unwrap();
+    let tail = shell.job_tail(id, 0, 100).unwrap();
+    assert!(tail.text.ends_with("\n60000\nthe end\n") && tail.text.len() <= 100, "{tail:?}");
+    assert_eq!((tail.left_out > 300_000, tail.remaining, tail.not_kept), (true, 0, 0));
+    assert_eq!(shell.job_tail(id, tail.next, 100).unwrap().text, "");
+    assert_eq!(shell.job_tail(id, tail.next - 8, 100).unwrap().text, "the end\n");
+    let id = shell.spawn_background(CommandRequest::new("seq 100000")).await.unwrap();
+    tokio::time::timeout(DEADLINE, shell.next_job_end()).await.unwrap();
+    let tail = shell.job_tail(id, 0, 100).unwrap();
+    assert_eq!((tail.next, tail.not_kept), (400_000, 588_895 - 400_000));
+    assert!(shell.jobs().iter().any(|job| job.id == id && !job.is_whole));
+}
+
+#[tokio::test]
 async fn jobs_outlive_the_call_and_end_on_request() {
     let fixture = Fixture::new();
     let shell = &fixture.shell;

@@ -22,24 +22,36 @@ pub(super) enum Rung {
     Indentation,
 }
 
-/// All places of a text on the first rung where there is one, in order and without overlap.
+/// All places of a text on the first rung where there is one, in order. They overlap only where no more than one is
+/// wanted, and there are two at least.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) rung: Rung,
     pub(super) patches: Vec<Patch>,
 }
 
-/// Looks on each rung. `text`, `old` and `new` have plain line ends.
-pub(super) fn find(text: &str, old: &str, new: &str) -> Option<Found> {
-    let exact: Vec<Patch> = text
-        .match_indices(old)
-        .map(|(at, piece)| Patch { range: at..at + piece.len(), new: new.to_owned() })
-        .collect();
+/// Looks on each rung. `text`, `old` and `new` have plain line ends. Where not all places are wanted, one that overlaps
+/// the first is another place, too.
+pub(super) fn find(text: &str, old: &str, new: &str, all: bool) -> Option<Found> {
+    let exact: Vec<Patch> =
+        places(text, old, all).into_iter().map(|range| Patch { range, new: new.to_owned() }).collect();
     let found = |rung, patches: Vec<Patch>| (!patches.is_empty()).then_some(Found { rung, patches });
     found(Rung::Exact, exact)
-        .or_else(|| found(Rung::Typography, typographic(text, old, new)))
-        .or_else(|| found(Rung::Trimmed, by_lines(text, old, new, false)))
-        .or_else(|| found(Rung::Indentation, by_lines(text, old, new, true)))
+        .or_else(|| found(Rung::Typography, typographic(text, old, new, all)))
+        .or_else(|| found(Rung::Trimmed, by_lines(text, old, new, false, all)))
+        .or_else(|| found(Rung::Indentation, by_lines(text, old, new, true, all)))
+}
+
+/// Where a piece stands in a text.
+fn places(text: &str, piece: &str, all: bool) -> Vec<Range<usize>> {
+    let mut places: Vec<Range<usize>> =
+        text.match_indices(piece).map(|(at, piece)| at..at + piece.len()).collect();
+    if let ([first], false) = (&places[..], all) {
+        let behind = first.start + piece.chars().next().map_or(1, char::len_utf8);
+        let again = text[behind..].find(piece).map(|at| behind + at..behind + at + piece.len());
+        places.extend(again);
+    }
+    places
 }
 
 /// What quotes and spaces are written as on a plain keyboard.
@@ -83,16 +95,15 @@ impl<'a> Plain<'a> {
     }
 }
 
-fn typographic(text: &str, old: &str, new: &str) -> Vec<Patch> {
+fn typographic(text: &str, old: &str, new: &str, all: bool) -> Vec<Patch> {
     let (there, wanted) = (Plain::new(text), Plain::new(old));
     if matches!((&there.text, &wanted.text), (Cow::Borrowed(_), Cow::Borrowed(_))) {
         return Vec::new();
     }
-    there
-        .text
-        .match_indices(wanted.text.as_ref())
-        .map(|(at, piece)| {
-            let range = there.back(at)..there.back(at + piece.len());
+    places(&there.text, &wanted.text, all)
+        .into_iter()
+        .map(|range| {
+            let range = there.back(range.start)..there.back(range.end);
             let new = carried_over(old, new, &text[range.clone()]);
             Patch { range, new }
         })
@@ -221,7 +232,7 @@ pub(super) fn lines_of(text: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
-fn by_lines(text: &str, old: &str, new: &str, any_indent: bool) -> Vec<Patch> {
+fn by_lines(text: &str, old: &str, new: &str, any_indent: bool, all: bool) -> Vec<Patch> {
     let Some(wanted) = Wanted::new(old) else { return Vec::new() };
     let key = |line: &str| if any_indent { line.trim().to_owned() } else { line.trim_end().to_owned() };
     let keys: Vec<String> = wanted.lines.iter().map(|line| key(line)).collect();
@@ -246,7 +257,7 @@ fn by_lines(text: &str, old: &str, new: &str, any_indent: bool) -> Vec<Patch> {
         let there: Vec<&str> = window.iter().map(|(_, line)| *line).collect();
         let result = lines_carried_over(&wanted.lines, &new_lines, &there, &indents);
         patches.push(wanted.patch(text, window[0].0..last.0 + last.1.len(), new, &result));
-        at += keys.len();
+        at += if all { keys.len() } else { 1 };
     }
     patches
 }
@@ -365,7 +376,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, old: &str, new: &str, rung: Rung, expected: &str) {
-        let found = find(text, old, new).unwrap_or_else(|| panic!("{old:?} is not found"));
+        let found = find(text, old, new, true).unwrap_or_else(|| panic!("{old:?} is not found"));
         assert_eq!(found.rung, rung, "{old:?}");
         let mut result = text.to_owned();
         for Patch { range, new } in found.patches.into_iter().rev() {
@@ -426,9 +437,23 @@ mod tests {
     #[test]
     fn other_words_or_nesting_are_no_match() {
         for (text, old) in [("abc\n", "b \n"), ("a\n  b\n", "  a\nb"), ("a\nb\n", "a\n  b"), ("x\n", " \n")] {
-            assert!(find(text, old, "new").is_none(), "{old:?} in {text:?}");
+            assert!(find(text, old, "new", false).is_none(), "{old:?} in {text:?}");
         }
-        let found = find("  a\n    a\n", "\ta", "b").unwrap();
+        let found = find("  a\n    a\n", "\ta", "b", false).unwrap();
         assert_eq!((found.rung, found.patches.len()), (Rung::Indentation, 2));
+    }
+
+    #[test]
+    fn places_that_overlap_are_two_where_one_is_meant() {
+        for (text, old, rung) in [
+            ("    }\n    }\n    }\n", "    }\n    }\n", Rung::Exact),
+            ("\u{201c}\u{201c}\u{201c}", "\"\"", Rung::Typography),
+            ("}  \n}  \n}  \n", "}\n}\n", Rung::Trimmed),
+            ("  }\n  }\n  }\n", "\t}\n\t}\n", Rung::Indentation),
+        ] {
+            let places = |all| find(text, old, "x\n", all).map(|found| (found.rung, found.patches.len()));
+            assert_eq!(places(false), Some((rung, 2)), "{text:?}");
+            assert_eq!(places(true), Some((rung, 1)), "{text:?}");
+        }
     }
 }

@@ -67,15 +67,21 @@ impl Answer {
         found.problems.insert(path.to_owned(), problem);
     }
 
-    /// A file was searched. `name` is how the model knows it.
-    pub(super) fn take(&self, path: &Path, name: impl FnOnce() -> String, sink: FileSink<'_>) {
+    /// A file was searched. `name` is how the model knows it, `is_asked_for` whether it was named itself.
+    pub(super) fn take(
+        &self,
+        path: &Path,
+        name: impl FnOnce() -> String,
+        sink: FileSink<'_>,
+        is_asked_for: bool,
+    ) {
         let binary = sink
             .binary_at
             .map(|at| format!("binary after byte {at}; what follows was not searched, set `text` to do so"));
         if sink.count == 0 {
-            // A file that is binary from its beginning is left out in silence.
-            if let Some(binary) = binary.filter(|_| sink.binary_at.is_some_and(|at| at >= SNIFF_BYTES as u64))
-            {
+            // A file that is binary from its beginning is left out in silence where others are searched.
+            let is_told = is_asked_for || sink.binary_at.is_some_and(|at| at >= SNIFF_BYTES as u64);
+            if let Some(binary) = binary.filter(|_| is_told) {
                 self.problem(path, format!("{}: {binary}", name()));
             }
             return;

@@ -37,6 +37,8 @@ pub(super) struct FileSink<'a> {
     cancel: &'a CancellationToken,
     pub(super) count: u64,
     pub(super) lines: Vec<Line>,
+    /// Of `lines`, those that count in an answer.
+    n_texts: u64,
     /// Where a NUL ended the search.
     pub(super) binary_at: Option<u64>,
 }
@@ -49,11 +51,22 @@ impl<'a> FileSink<'a> {
         matcher: &'a RegexMatcher,
         cancel: &'a CancellationToken,
     ) -> Self {
-        Self { mode, numbers, most, matcher, cancel, count: 0, lines: Vec::new(), binary_at: None }
+        Self {
+            mode,
+            numbers,
+            most,
+            matcher,
+            cancel,
+            count: 0,
+            lines: Vec::new(),
+            n_texts: 0,
+            binary_at: None,
+        }
     }
 
     fn line(&mut self, number: Option<u64>, bytes: &[u8], mark: char) {
         let text = self.cut(bytes, mark == ':');
+        self.n_texts += 1;
         self.lines.push(Line::Text(match number.filter(|_| self.numbers) {
             Some(number) => format!("{mark}{number}{mark}{text}"),
             None => format!("{mark}{text}"),
@@ -87,7 +100,7 @@ impl<'a> FileSink<'a> {
     }
 
     fn go_on(&self) -> bool {
-        !self.cancel.is_cancelled() && (self.lines.len() as u64) < self.most
+        !self.cancel.is_cancelled() && self.n_texts < self.most
     }
 }
 

@@ -13,6 +13,8 @@ use crate::tools::notebook::{Cell, Members, Notebook, joined};
 const MAX_OUTPUT_BYTES: usize = 10_000;
 /// Pictures of one answer.
 const MAX_PICTURES: usize = 10;
+/// Bytes of their data, after which no more are shown: a request has 32 MB in all.
+const MAX_PICTURE_BYTES: usize = 5_000_000;
 
 /// These cells; an error says why the text is no notebook.
 pub(super) fn shown(text: &str, input: &Input) -> Result<ToolOutput, String> {
@@ -50,6 +52,8 @@ struct Answer {
     text: String,
     bytes: usize,
     pictures: usize,
+    /// Of their data, as it is sent.
+    picture_bytes: usize,
 }
 
 impl Answer {
@@ -76,7 +80,12 @@ impl Answer {
         self.push_bounded(&cell.source(), MAX_ANSWER_BYTES);
         let outputs: Vec<Members<'_>> =
             cell.members.get("outputs").and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or_default();
-        for output in &outputs {
+        for (n_before, output) in outputs.iter().enumerate() {
+            if self.bytes > MAX_ANSWER_BYTES {
+                let left = outputs.len() - n_before;
+                self.push(&format!("[{left} more outputs of cell {number} are left out]\n"));
+                break;
+            }
             self.output(number, output);
         }
         self.push("\n");
@@ -128,8 +137,8 @@ impl Answer {
     }
 
     fn picture(&mut self, form: &str, data: &str) {
-        if self.pictures == MAX_PICTURES {
-            self.push(&format!("[{form} is left out: {MAX_PICTURES} pictures are shown at once]\n"));
+        if self.pictures == MAX_PICTURES || self.picture_bytes > MAX_PICTURE_BYTES {
+            self.push(&format!("[{form} is left out: enough pictures are shown at once]\n"));
             return;
         }
         let data: String = data.split_whitespace().collect();
@@ -143,6 +152,9 @@ impl Answer {
             Ok(picture) => {
                 self.push(&format!("[{}]\n", picture.note));
                 self.pictures += 1;
+                if let ResultBlock::Image { data, .. } = &picture.block {
+                    self.picture_bytes += data.len();
+                }
                 self.blocks.push(ResultBlock::text(std::mem::take(&mut self.text)));
                 self.blocks.push(picture.block);
             }

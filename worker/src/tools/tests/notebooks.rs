@@ -4,6 +4,23 @@ use super::*;
 use crate::tools::read::drawn;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 
+#[tokio::test]
+async fn outputs_of_one_cell_are_bounded() {
+    let place = Place::new();
+    let output = json!({"name": "stderr", "output_type": "stream", "text": ["x".repeat(9_000)]});
+    let cell = json!({
+        "cell_type": "code", "execution_count": 1, "id": "a", "metadata": {}, "source": ["run()"],
+        "outputs": vec![output; 1_500],
+    });
+    place.put(
+        "n.ipynb",
+        json!({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).to_string(),
+    );
+    let shown = place.read("n.ipynb").await;
+    says(&shown, false, "more outputs of cell 1 are left out]");
+    assert!(said(&shown).len() < 150_000, "{}", said(&shown).len());
+}
+
 /// As Jupyter writes it: one space for a step, keys in order, a float that another writer would change.
 fn notebook() -> String {
     let picture = BASE64_STANDARD.encode(drawn(8, 8, image::ImageFormat::Png));

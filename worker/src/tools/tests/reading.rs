@@ -4,6 +4,16 @@ use super::*;
 use crate::tools::read::drawn;
 
 #[tokio::test]
+async fn what_was_not_shown_was_not_read() {
+    let place = Place::new();
+    place.put("f", "line\n".repeat(50));
+    let past = place.call("Read", json!({"file_path": "f", "offset": 9_999})).await;
+    says(&past, true, "past its end");
+    let written = place.call("Write", json!({"file_path": "f", "content": "x\n"})).await;
+    says(&written, true, "has not been read yet");
+}
+
+#[tokio::test]
 async fn pictures_are_shown_and_broken_ones_are_not_sent() {
     let place = Place::new();
     place.put("p.png", drawn(20, 10, image::ImageFormat::Png));

@@ -56,6 +56,96 @@ async fn a_search_on_several_threads_always_gives_the_same_pages() {
 }
 
 #[tokio::test]
+async fn pages_with_context_lose_no_line() {
+    let place = Place::new();
+    for name in ["a.txt", "b.txt"] {
+        let text: String = (0..600)
+            .map(|n| if n % 6 == 0 { format!("needle {n}\n") } else { format!("straw {n}\n") })
+            .collect();
+        place.put(name, text);
+    }
+    let page = async |offset: u64, limit: u64| {
+        let input = json!({"pattern": "needle", "output_mode": "content", "-C": 1, "head_limit": limit, "offset": offset});
+        said(&place.call("Grep", input).await).to_owned()
+    };
+    let lines = |page: &str| -> Vec<String> {
+        page.lines().filter(|line| *line != "--" && !line.starts_with('[')).map(str::to_owned).collect()
+    };
+    let whole = lines(&page(0, 10_000).await);
+    // The first and the last match of a file have one neighbour less, or as many.
+    assert_eq!(whole.iter().filter(|line| line.contains("needle")).count(), 200);
+    let mut got: Vec<String> = Vec::new();
+    while got.len() < whole.len() {
+        let page = page(got.len() as u64, 70).await;
+        got.extend(lines(&page));
+        let is_last = got.len() == whole.len();
+        assert_eq!(page.contains(&format!("go on with offset {}", got.len())), !is_last, "{page}");
+    }
+    assert_eq!(got, whole);
+}
+
+#[tokio::test]
+async fn what_is_not_searched_or_is_written_otherwise_is_not_called_no_match() {
+    let place = Place::new();
+    place.put("binary", b"\0needle\n");
+    let wide: Vec<u8> = "\u{feff}a\nneedle\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    place.put("wide", wide);
+    place.put("latin", b"un caf\xe9 cr\xe8me\n");
+    let grep = async |pattern: &str, path: &str, multiline: bool| {
+        place
+            .call(
+                "Grep",
+                json!({"pattern": pattern, "path": path, "output_mode": "content", "multiline": multiline}),
+            )
+            .await
+    };
+    for multiline in [false, true] {
+        says(&grep("needle", "binary", multiline).await, false, "set `text` to do so");
+        says(&grep("needle", "wide", multiline).await, false, "needle");
+        says(&grep("café", "latin", multiline).await, false, "un café crème");
+        says(&grep("café", ".", multiline).await, false, "latin:1:un café crème");
+        says(&grep("thé", "latin", multiline).await, false, "No match");
+    }
+}
+
+#[tokio::test]
+async fn rules_that_are_no_plain_files_are_not_waited_for() {
+    let place = Place::new();
+    place.put(".git/HEAD", "ref: refs/heads/main\n");
+    for name in ["pipe", "endless", "large", "linked", "worktree", "exclude"] {
+        place.put(&format!("{name}/f.txt"), "needle\n");
+    }
+    let pipe = |name: &str| nix::unistd::mkfifo(&place.path(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    pipe("pipe/.ignore");
+    symlink("/dev/zero", place.path("endless/.gitignore")).unwrap();
+    place.put("large/.gitignore", vec![b'x'; 5 << 20]);
+    place.put("rules", "*.log\n");
+    symlink("../rules", place.path("linked/.gitignore")).unwrap();
+    place.put("linked/f.log", "needle\n");
+    place.put("worktree/.git", format!("gitdir: {}\n", place.path("worktree/own").display()));
+    fs::create_dir(place.path("worktree/own")).unwrap();
+    pipe("worktree/own/commondir");
+    fs::create_dir_all(place.path("exclude/.git/info")).unwrap();
+    pipe("exclude/.git/info/exclude");
+    let found = place.call("Grep", json!({"pattern": "needle"})).await;
+    let (first, rest) = said(&found).split_once('\n').unwrap();
+    assert_eq!(first, "linked/f.txt");
+    for name in ["pipe: not searched, because its .ignore", "endless: ", "large: ", "worktree: ", "exclude: "]
+    {
+        assert!(rest.contains(name), "{rest}");
+    }
+    let found = place.call("Glob", json!({"pattern": "*.txt"})).await;
+    says(&found, false, "linked/f.txt\n");
+    says(&found, false, "[endless: not searched, because its .gitignore is no plain file");
+    // From within, where rules of what is around it are read first.
+    says(
+        &place.call("Glob", json!({"pattern": "*.txt", "path": "pipe"})).await,
+        true,
+        "its .ignore is no plain",
+    );
+}
+
+#[tokio::test]
 async fn what_a_rule_hides_is_in_no_search_by_any_name() {
     let place = Place::new();
     place.put("a/hidden.txt", "zebra\n");
