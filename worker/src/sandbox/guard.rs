@@ -152,8 +152,8 @@ impl Resident {
     }
 }
 
-/// What files hold that lie in memory: open ones without a name, and `/dev/shm` where it is the command's own.
-/// They need not be mapped by anybody.
+/// What files hold that lie in memory: open ones, and all of `/dev/shm` where it is the command's own. They need not be
+/// mapped by anybody.
 fn bytes_in_memory_files(pids: impl Iterator<Item = i32>) -> u64 {
     const SHARED: &str = "dev/shm";
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
@@ -172,8 +172,7 @@ fn bytes_in_memory_files(pids: impl Iterator<Item = i32>) -> u64 {
             bytes += statvfs(&shared).map_or(0, used);
         }
         for entry in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
-            let is_in_memory = fs::read_link(entry.path()).is_ok_and(|target| is_nameless_in_memory(&target));
-            if is_in_memory
+            if fs::read_link(entry.path()).is_ok_and(|target| is_in_memory(&target))
                 && let Ok(metadata) = fs::metadata(entry.path())
                 && seen.insert((metadata.dev(), metadata.ino()))
                 && !seen.contains(&(metadata.dev(), 0))
@@ -185,12 +184,13 @@ fn bytes_in_memory_files(pids: impl Iterator<Item = i32>) -> u64 {
     bytes
 }
 
-/// As the kernel shows them: of `memfd_create`, of shared memory without a file, of `/dev/shm` once removed.
-fn is_nameless_in_memory(target: &Path) -> bool {
-    ["/memfd:", "/dev/zero", "/SYSV", "/dev/shm/"]
-        .iter()
-        .any(|start| target.as_os_str().as_bytes().starts_with(start.as_bytes()))
-        && target.as_os_str().as_bytes().ends_with(b" (deleted)")
+/// As the kernel shows them: of `memfd_create`, of shared memory without a file, of `/dev/shm`, removed or not.
+fn is_in_memory(target: &Path) -> bool {
+    let target = target.as_os_str().as_bytes();
+    let is_nameless =
+        ["/memfd:", "/dev/zero", "/SYSV"].iter().any(|start| target.starts_with(start.as_bytes()))
+            && target.ends_with(b" (deleted)");
+    is_nameless || target.starts_with(b"/dev/shm/")
 }
 
 fn size_of_tree(directory: &Path) -> u64 {

@@ -41,7 +41,7 @@ const NOT_HELD_BY_TIER_2: &[&str] = &[
     "configuration of the worktree in git's directory, and its .git file, can be changed; swarm's own git does not obey them",
     "no pseudo terminals",
     "the disk that a worktree takes is not bounded, only its files and the temp directory",
-    "/dev/shm is shared with other programs of the same user",
+    "/dev/shm is shared with other programs of the same user, and what is left there counts for no command",
 ];
 const ABI_OF_IOCTLS: i32 = 5;
 

@@ -2,8 +2,10 @@
 //! The requests go to the desk like all others, but no rule, hook or classifier has a word about them.
 
 use std::{
+    collections::HashMap,
+    io::Read as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -24,6 +26,9 @@ const PLANS: &str = ".claude/plans";
 const MAX_QUESTIONS: usize = 4;
 /// Options of one question.
 const OPTIONS: std::ops::RangeInclusive<usize> = 2..=6;
+/// Plans of one name, and bytes of one that is compared.
+const MAX_SAME_NAMES: u32 = 100;
+const MAX_PLAN_BYTES: u64 = 4 * 1024 * 1024;
 /// Characters of a plan's name.
 const MAX_NAME_CHARS: usize = 60;
 
@@ -41,7 +46,12 @@ pub fn tools(
     let mut tools: Vec<Arc<dyn Tool>> = vec![Arc::new(AskUserQuestion(gate.clone()))];
     if changes {
         tools.push(Arc::new(EnterPlanMode { gate: gate.clone(), recorder: recorder.clone() }));
-        tools.push(Arc::new(ExitPlanMode { gate: gate.clone(), recorder: recorder.clone(), root }));
+        tools.push(Arc::new(ExitPlanMode {
+            gate: gate.clone(),
+            recorder: recorder.clone(),
+            root,
+            own: Arc::default(),
+        }));
     }
     tools
 }
@@ -234,7 +244,11 @@ impl Tool for EnterPlanMode {
     }
 }
 
+/// The plans that this process wrote, by their names.
+type OwnPlans = HashMap<String, String>;
+
 struct ExitPlanMode {
+    own: Arc<Mutex<OwnPlans>>,
     gate: Arc<WorkerGate>,
     recorder: Arc<Recorder>,
     root: PathBuf,
@@ -276,13 +290,13 @@ impl ExitPlanMode {
             return Err("The plan is empty.".to_owned());
         }
         let name = plan.file_name();
-        let shown = format!("{PLANS}/{name}");
         let text = format!("{}\n", plan.plan.trim_end());
-        let root = self.root.clone();
-        let written = tokio::task::spawn_blocking(move || write_plan(&root, &name, &text)).await;
-        written
+        let (root, own) = (self.root.clone(), self.own.clone());
+        let written = tokio::task::spawn_blocking(move || write_plan(&root, &name, &text, &own)).await;
+        let name = written
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|error| format!("The plan could not be written to {shown}: {error}."))?;
+            .map_err(|error| format!("The plan could not be written below {PLANS}: {error}."))?;
+        let shown = format!("{PLANS}/{name}");
         let asked = self.gate.ask_person(self.name(), input, context, "The agent shows its plan.").await;
         let decision = asked.map_err(|text| format!("{text} You go on planning; the plan is in {shown}."))?;
         let words = decision.reason.as_deref().map(str::trim).filter(|words| !words.is_empty());
@@ -306,10 +320,33 @@ impl ExitPlanMode {
     }
 }
 
-/// Writes below the root and nowhere else: no part of the way may be a link.
-fn write_plan(root: &Path, name: &str, text: &str) -> std::io::Result<()> {
-    let place = Place::made(&root.canonicalize()?.join(PLANS).join(name))?;
-    agent_host::replace_file(&place.path(), 0o644, text.as_bytes())
+/// Writes below the root and nowhere else: no part of the way may be a link. A plan of this name that is not of this
+/// agent's stays, and this one gets a number. The answer is its name.
+fn write_plan(root: &Path, name: &str, text: &str, own: &Mutex<OwnPlans>) -> std::io::Result<String> {
+    let directory = root.canonicalize()?.join(PLANS);
+    let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
+    let stem = name.strip_suffix(".md").unwrap_or(name);
+    let names =
+        std::iter::once(name.to_owned()).chain((2..=MAX_SAME_NAMES).map(|n| format!("{stem}-{n}.md")));
+    for name in names {
+        let place = Place::made(&directory.join(&name))?;
+        let may_replace = match std::fs::symlink_metadata(place.path()) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+            Err(error) => return Err(error),
+            Ok(metadata) if !metadata.is_file() => false,
+            Ok(_) => {
+                let mut there = String::new();
+                place.open_for_reading()?.take(MAX_PLAN_BYTES).read_to_string(&mut there).is_ok()
+                    && (there == text || own.get(&name) == Some(&there))
+            }
+        };
+        if may_replace {
+            agent_host::replace_file(&place.path(), 0o644, text.as_bytes())?;
+            own.insert(name.clone(), text.to_owned());
+            return Ok(name);
+        }
+    }
+    Err(std::io::Error::other("there are too many plans of this name"))
 }
 
 #[async_trait]
@@ -361,21 +398,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_written_below_the_root_and_through_no_link() {
+    fn a_plan_is_written_below_the_root_and_over_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let (root, outside) = (dir.path().join("root"), dir.path().join("outside"));
         for path in [&root, &outside] {
             std::fs::create_dir(path).unwrap();
         }
+        let own = Mutex::default();
+        let write = |name: &str, text: &str| write_plan(&root, name, text, &own);
+        let read = |name: &str| std::fs::read_to_string(root.join(PLANS).join(name)).unwrap();
         std::os::unix::fs::symlink(&outside, root.join(".claude")).unwrap();
-        assert!(write_plan(&root, "plan.md", "x").is_err());
+        assert!(write("plan.md", "x").is_err());
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "nothing is made on the way");
         std::fs::remove_file(root.join(".claude")).unwrap();
-        write_plan(&root, "plan.md", "x").unwrap();
-        assert_eq!(std::fs::read_to_string(root.join(".claude/plans/plan.md")).unwrap(), "x");
-        // A link in the plan's own place is replaced.
-        std::os::unix::fs::symlink(outside.join("made"), root.join(".claude/plans/other.md")).unwrap();
-        write_plan(&root, "other.md", "y").unwrap();
+        assert_eq!(write("plan.md", "x").unwrap(), "plan.md");
+        // Its own plan is written anew, somebody else's is not.
+        assert_eq!(write("plan.md", "better").unwrap(), "plan.md");
+        std::fs::write(root.join(PLANS).join("plan.md"), "a person's").unwrap();
+        assert_eq!(write("plan.md", "best").unwrap(), "plan-2.md");
+        assert_eq!(write("plan.md", "best of all").unwrap(), "plan-2.md");
+        assert_eq!((read("plan.md").as_str(), read("plan-2.md").as_str()), ("a person's", "best of all"));
+        // A link is not written through.
+        std::os::unix::fs::symlink(outside.join("made"), root.join(PLANS).join("other.md")).unwrap();
+        assert_eq!(write("other.md", "y").unwrap(), "other-2.md");
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
     }
 
