@@ -151,12 +151,15 @@ fn text_of(model: &SessionModel, request: &PermissionRequest) -> String {
     // What cannot be seen must not hide anything.
     let shown: String = visible(command).chars().take(TEXT_CHARS).collect();
     let cut = if command.chars().count() > TEXT_CHARS { " [cut: see the dashboard]" } else { "" };
+    // Whoever allows it for the session allows all that the rule covers.
+    let rule = request.proposed_rule.as_deref().map(|rule| format!("\nFor this session: {}", visible(rule)));
     format!(
-        "{} ({}) asks for {}: {shown}{cut}\n{}",
+        "{} ({}) asks for {}: {shown}{cut}\n{}{}",
         visible(worker),
         request.worker_id,
         visible(&request.tool),
-        visible(&request.why)
+        visible(&request.why),
+        rule.unwrap_or_default()
     )
 }
 
@@ -246,7 +249,7 @@ fn send(shared: &Arc<Shared>, channel: &ChannelSettings, id: &PermissionRequestI
         url: channel.url.clone(),
         key: shared.channel_key.clone(),
         id: id.to_string(),
-        body: body.to_string(),
+        body: shared.masker.mask_json(&body.to_string()).into_owned(),
         signs_nonce: true,
     };
     let id = id.clone();

@@ -145,6 +145,8 @@ async fn a_remote_channel_is_told_in_its_form_and_answers_once_by_its_signature(
     let text = message["text"].as_str().expect("a text");
     assert!(text.contains("writer") && text.contains("a.txt"), "{text}");
     assert_eq!(message["blocks"][1]["elements"][0]["value"], format!("allow:once:{id}"));
+    let rule = view["request"]["proposed_rule"].as_str().expect("a rule for more than once");
+    assert!(text.ends_with(&format!("\nFor this session: {rule}")), "{text}");
     let answer_url = message["actions"][0]["url"].as_str().expect("where answers go");
     assert_eq!(answer_url, format!("{}/api/v1/permissions/{id}/answer", address(&rig)));
     assert!(view["racers"].as_array().expect("racers").contains(&json!({"by": "remote", "source": "slack"})));
