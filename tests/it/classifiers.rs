@@ -131,6 +131,27 @@ async fn what_the_gate_lets_pass_runs_without_a_person_and_is_paid_for_by_the_wo
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_forbids_while_the_gate_looks_is_not_done() {
+    let rig = Rig::configured(ASKS).await;
+    rig.model.rule(first_look(), Reply::say("<block>no</block>").hold("look"));
+    toucher(&rig, &["a.txt"]);
+    let task = rig.submit_with(auto()).await;
+    rig.model.gate("look").reached().await;
+    rig.api().post(&format!("/sessions/{}/permission-mode", task.session), &json!({"mode": "plan"})).await;
+    eventually(LATER, "the worker takes the mode", async || {
+        let records = rig.events(&task, "worker.record").await;
+        let is_taken = records.iter().any(|event| event.to_string().contains("command_accepted"));
+        if is_taken { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    rig.model.gate("look").open();
+    rig.done(&task).await;
+    let results = results(&rig);
+    assert!(results[0].1 && !results[0].0.is_empty(), "{results:?}");
+    assert_eq!(rig.repo.branches("swarm"), [] as [&str; 0], "nothing was made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_gate_blocks_is_refused_with_its_reason_after_a_second_look() {
     let rig = Rig::configured(ASKS).await;
     rig.model.rule(first_look(), "<block>yes</block>");

@@ -17,7 +17,7 @@ use query_engine::{
 use serde_json::Value;
 use swarm_protocol::{
     ToolUseId, Usage,
-    permission::{Decision, PermissionDecision, PermissionMode, Racer, Scope},
+    permission::{Decision, PermissionDecision, PermissionMode, Racer, RuleBehavior, Scope},
     record::RecordBody,
     usage::Cost,
 };
@@ -25,8 +25,8 @@ use swarm_protocol::{
 use super::{
     WorkerGate,
     classifier::{Classifier, Verdict},
-    judge::{Judge, Question},
-    words::{by_classifier, refused, without_classifier},
+    judge::{Judge, Question, Ruling},
+    words::{SEEK, by_classifier, by_rules, refused, without_classifier},
 };
 use crate::record::now;
 
@@ -99,6 +99,21 @@ impl WorkerGate {
         };
         match verdict {
             Verdict::Pass => {
+                // A look takes its time, and a person may have changed rules or mode meanwhile.
+                match self.judge.answer(question).await {
+                    Err(problem) => {
+                        return refused(format!("This call was not allowed: {problem}. {SEEK}"));
+                    }
+                    Ok(Ruling { answer, .. }) if answer.behavior == RuleBehavior::Deny => {
+                        return by_rules(&answer);
+                    }
+                    Ok(Ruling { answer, is_persons, is_judged: false })
+                        if answer.behavior == RuleBehavior::Ask =>
+                    {
+                        return self.ask(question, context, answer, is_persons).await;
+                    }
+                    Ok(_) => {}
+                }
                 self.automatic.refusals().passed();
                 match self.note_judged(question, &answer, Decision::Allow, None).await {
                     Ok(()) => GateAnswer::Allow,
