@@ -34,7 +34,7 @@ pub(crate) async fn attach(shell: &mut Shell, args: &IdArgs) -> Result<u8> {
     let Place { client, known } = connect(shell, &args.id).await?;
     match known.resolve(&args.id, Wanted::Any)? {
         Target::Worker(worker) => watch(shell, &client, &worker).await,
-        Target::Session(session) => follow_session(shell, &client, session.session_id, None).await,
+        Target::Session(session) => follow_session(shell, &client, session.session_id).await,
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn resume(shell: &mut Shell, args: &ResumeArgs) -> Result<u8> {
         }
         return Ok(0);
     }
-    follow_session(shell, &client, session.session_id, Some(view.after)).await
+    follow_session(shell, &client, session.session_id).await
 }
 
 /// What this shell could give a server that lost its keys. Settings that are wrong here do not keep anybody
@@ -83,12 +83,7 @@ fn context(shell: &Shell) -> Result<swarm_protocol::api::ClientContext> {
     Ok(task::context(&shell.around, &settings))
 }
 
-async fn follow_session(
-    shell: &mut Shell,
-    client: &Client,
-    session_id: SessionId,
-    after: Option<Seq>,
-) -> Result<u8> {
+async fn follow_session(shell: &mut Shell, client: &Client, session_id: SessionId) -> Result<u8> {
     let detail: SessionDetail = client.get(&format!("/sessions/{session_id}")).await?;
     run::header(shell, client, &detail).await;
     let Some(last) = detail.tasks.last() else {
@@ -96,8 +91,9 @@ async fn follow_session(
         return Ok(0);
     };
     let task_id = last.task_id;
-    if let (Some(_), None) = (last.verdict, after) {
-        // It is over already: the same words, the same exit code.
+    if last.verdict.is_some() {
+        // It is over already, perhaps since it was resumed a moment ago: the same words, the same exit code. Its end
+        // stands before the place from which events would be followed.
         let task: TaskView = client.get(&format!("/tasks/{task_id}")).await?;
         let ending = Ending::Verdict {
             own_turns: u32::from(!task.workers.is_empty()),
