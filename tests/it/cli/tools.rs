@@ -227,7 +227,8 @@ async fn a_tmux_window_shows_the_worker_live_and_takes_messages() {
     // Words are live: who looks from now on sees those that come from now on.
     shows("a line you type is a message").await;
     shell.model.gate("window").open();
-    shows("I look around first.").await;
+    // The last word waits for what follows it.
+    shows("I look around").await;
     assert!(tmux.run(&["list-windows", "-t", "swarm", "-F", "#{window_name}"]).contains("alpha"));
     tmux.run(&["send-keys", "-t", "swarm:", "-l", "mind the gap"]);
     tmux.run(&["send-keys", "-t", "swarm:", "Enter"]);
