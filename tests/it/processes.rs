@@ -407,18 +407,36 @@ async fn each_worker_has_ports_and_a_temp_directory_of_its_own() {
     assert_eq!(rig.worker(&task, "one").await["port_base"].to_string(), one[0]);
 }
 
+/// Directories in one another, as a command makes them that goes down with each; no path is long enough for the last.
+fn nest(top: &Path, depth: usize) {
+    use nix::{
+        fcntl::{OFlag, open, openat},
+        sys::stat::{Mode, mkdirat},
+    };
+    let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut here = open(top, flags, Mode::empty()).expect("the top is there");
+    for _ in 0..depth {
+        mkdirat(&here, "d", Mode::S_IRWXU).expect("a directory can be made");
+        here = openat(&here, "d", flags, Mode::empty()).expect("it was made");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn directories_nested_without_an_end_keep_no_end_from_its_coordinator() {
     let rig = Rig::new().await;
     rig.coordinator(Reply::call("Agent", reporter("digger")));
-    let dig = r#"perl -e 'chdir shift; for (1..shift) { mkdir "d"; chdir "d" }'"#;
-    // Deeper than the stack of a thread, and deeper than a path.
-    let command = format!("{dig} $TMPDIR 15000 && {dig} . 3000");
-    rig.model.agent(&prompt("digger"), [call(bash(&command)), Reply::say("Dug.")]);
+    rig.model.agent(&prompt("digger"), [call(bash("mkdir $TMPDIR/top")), Reply::say("Dug.").hold("dig")]);
     let task = rig.submit().await;
+    rig.model.gate("dig").reached().await;
+    let temp = rig.home.path().join("tmp");
+    let worker = rig.worker(&task, "digger").await;
+    // Deeper than the stack of a thread, and deeper than a path. Not by a command: the sandbox looks at each level
+    // above for each that is made.
+    nest(&temp.join(id_of(&worker)).join("top"), 15_000);
+    nest(Path::new(worker["worktree"].as_str().expect("it has a worktree")), 3_000);
+    rig.model.gate("dig").open();
     let done = rig.done(&task).await;
     assert_eq!(done["verdict"], "complete", "{done:#}");
-    let temp = rig.home.path().join("tmp");
     let is_empty = || std::fs::read_dir(&temp).is_ok_and(|mut entries| entries.next().is_none());
     until(LATER, "no temp directory is left", async || is_empty()).await;
     assert_eq!(rig.home.worktrees(), [] as [std::path::PathBuf; 0], "{done:#}");

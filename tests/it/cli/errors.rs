@@ -144,7 +144,11 @@ async fn a_key_that_is_refused_and_the_way_on() {
 
     // The hint runs when pasted.
     shell.home.set("ANTHROPIC_API_KEY", "the-right-key");
-    shell.run(&["resume", &session]).await.expect_code(0);
+    let resumed = shell.run(&["resume", &session]).await.expect_code(0);
+    assert!(resumed.stdout.contains("Nothing to do."), "{}", resumed.stdout);
+    // Where nothing is left to do it says what came of it, and does not wait for more.
+    let again = shell.run(&["resume", &session]).await.expect_code(0);
+    assert!(again.stdout.contains("complete"), "{}", again.stdout);
 }
 
 #[tokio::test(flavor = "multi_thread")]

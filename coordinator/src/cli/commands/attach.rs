@@ -34,7 +34,7 @@ pub(crate) async fn attach(shell: &mut Shell, args: &IdArgs) -> Result<u8> {
     let Place { client, known } = connect(shell, &args.id).await?;
     match known.resolve(&args.id, Wanted::Any)? {
         Target::Worker(worker) => watch(shell, &client, &worker).await,
-        Target::Session(session) => follow_session(shell, &client, session.session_id).await,
+        Target::Session(session) => follow_session(shell, &client, session.session_id, None).await,
     }
 }
 
@@ -44,6 +44,7 @@ pub(crate) async fn resume(shell: &mut Shell, args: &ResumeArgs) -> Result<u8> {
     let session = known.session(&args.id)?;
     let context = context(shell)?;
     let path = format!("/sessions/{}/resume", session.session_id);
+    let before: SessionDetail = client.get(&format!("/sessions/{}", session.session_id)).await?;
     let view: ResumeView = client.post(&path, &ResumeBody { client: Some(context) }).await?;
     let workers = match view.workers.len() {
         1 => "1 worker goes on".to_owned(),
@@ -72,7 +73,7 @@ pub(crate) async fn resume(shell: &mut Shell, args: &ResumeArgs) -> Result<u8> {
         }
         return Ok(0);
     }
-    follow_session(shell, &client, session.session_id).await
+    follow_session(shell, &client, session.session_id, Some(before)).await
 }
 
 /// What this shell could give a server that lost its keys. Settings that are wrong here do not keep anybody
@@ -83,7 +84,13 @@ fn context(shell: &Shell) -> Result<swarm_protocol::api::ClientContext> {
     Ok(task::context(&shell.around, &settings))
 }
 
-async fn follow_session(shell: &mut Shell, client: &Client, session_id: SessionId) -> Result<u8> {
+/// `before`: the session as it was when it was resumed. What happened since is shown, though it may have ended by now.
+async fn follow_session(
+    shell: &mut Shell,
+    client: &Client,
+    session_id: SessionId,
+    before: Option<SessionDetail>,
+) -> Result<u8> {
     let detail: SessionDetail = client.get(&format!("/sessions/{session_id}")).await?;
     run::header(shell, client, &detail).await;
     let Some(last) = detail.tasks.last() else {
@@ -91,9 +98,11 @@ async fn follow_session(shell: &mut Shell, client: &Client, session_id: SessionI
         return Ok(0);
     };
     let task_id = last.task_id;
-    if last.verdict.is_some() {
-        // It is over already, perhaps since it was resumed a moment ago: the same words, the same exit code. Its end
-        // stands before the place from which events would be followed.
+    let was_over = |before: &SessionDetail| {
+        before.tasks.last().is_some_and(|task| task.task_id == task_id && task.verdict.is_some())
+    };
+    if last.verdict.is_some() && before.as_ref().is_none_or(was_over) {
+        // It is over already: the same words, the same exit code.
         let task: TaskView = client.get(&format!("/tasks/{task_id}")).await?;
         let ending = Ending::Verdict {
             own_turns: u32::from(!task.workers.is_empty()),
@@ -107,7 +116,7 @@ async fn follow_session(shell: &mut Shell, client: &Client, session_id: SessionI
         return follow::conclude(shell, ending).await;
     }
     let context = context(shell).unwrap_or_default();
-    let state = StateView::of(&detail, run::streams(shell));
+    let state = StateView::of(before.as_ref().unwrap_or(&detail), run::streams(shell));
     let plan = Plan { session: detail.session, task_id, state, context, signals: Early::listen()? };
     run::to_the_end(shell, client, plan).await
 }
