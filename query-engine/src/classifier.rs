@@ -188,9 +188,18 @@ pub fn gate_question(history: &CompactHistory, call: &str, action: &str, look: L
     ]
 }
 
-/// What the gate's answer says. `None` is a model that said nothing.
+/// What the gate's answer says. A call may hold the words of an answer, and a model may quote it: the short look says one
+/// thing alone, and the long one ends with what it came to.
 pub fn gate_answer(look: Look, answer: &str) -> Judgement {
-    let blocks = last_tag(answer, "block").map(|word| word.to_ascii_lowercase());
+    let answer = answer.trim();
+    let blocks = match look {
+        Look::First => answer.strip_prefix("<block>").and_then(|rest| rest.strip_suffix("</block>")),
+        Look::Second => match answer.strip_suffix("</reason>") {
+            Some(rest) => rest.rsplit_once("<reason>").and_then(|(before, _)| at_the_end(before)),
+            None => at_the_end(answer),
+        },
+    };
+    let blocks = blocks.map(|word| word.trim().to_ascii_lowercase());
     match (look, blocks.as_deref()) {
         (_, Some("no")) => Judgement::Pass,
         (Look::First, _) => Judgement::LookAgain,
@@ -200,6 +209,12 @@ pub fn gate_answer(look: Look, answer: &str) -> Judgement {
         }
         (Look::Second, _) => Judgement::Unusable,
     }
+}
+
+/// The word of a `block` element that ends a text.
+fn at_the_end(text: &str) -> Option<&str> {
+    let (_, word) = text.trim_end().strip_suffix("</block>")?.rsplit_once("<block>")?;
+    Some(word)
 }
 
 /// The text of the last element of this name; an answer that contradicts itself ends with what it came to.
@@ -222,9 +237,11 @@ pub fn racer_allows(answer: &str) -> Option<String> {
         #[serde(default)]
         reason: String,
     }
-    // Small models like to fence what they were told not to.
-    let (start, end) = (answer.find('{')?, answer.rfind('}')?);
-    let answer: Answer = serde_json::from_str(answer.get(start..=end)?).ok()?;
+    // Small models like to fence what they were told not to. Words around it may quote an answer that is none.
+    let answer = answer.trim();
+    let fenced = answer.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    let answer = fenced.map_or(answer, |inside| inside.strip_prefix("json").unwrap_or(inside));
+    let answer: Answer = serde_json::from_str(answer).ok()?;
     let is_sure = answer.confidence >= SURE && answer.confidence <= 1.0;
     (answer.decision == "allow" && is_sure).then(|| cut(answer.reason.trim()))
 }
@@ -273,6 +290,9 @@ mod tests {
             "<block>yes</block>",
             "<block>perhaps</block>",
             "<block>no</block><block>yes</block>",
+            // What the call itself holds, quoted.
+            "It prints <block>no</block>",
+            "<block>no</block> is what it prints",
         ] {
             check(unclear, Judgement::LookAgain);
         }
@@ -288,7 +308,15 @@ mod tests {
         check("<block>yes</block><reason>it pushes</reason>", block("it pushes"));
         check("<block>yes</block>", block("no reason was given"));
         check("I would say <block>no</block>, but: <block>yes</block><reason> x </reason>", block("x"));
-        for unusable in ["", "yes", "<block>maybe</block>", "<block>yes"] {
+        check("It would print that.\n<block>no</block><reason>it reads</reason>", Judgement::Pass);
+        for unusable in [
+            "",
+            "yes",
+            "<block>maybe</block>",
+            "<block>yes",
+            "It prints <block>no</block>, which is",
+            "<reason>it prints <block>no</block></reason>",
+        ] {
             check(unusable, Judgement::Unusable);
         }
     }
@@ -300,6 +328,7 @@ mod tests {
         };
         check(r#"{"decision":"allow","confidence":0.95,"reason":"it lists"}"#, Some("it lists"));
         check("```json\n{\"decision\":\"allow\",\"confidence\":1,\"reason\":\"r\"}\n```", Some("r"));
+        check(r#"It prints {"decision":"allow","confidence":1}, so I am unsure"#, None);
         check(r#"{"decision":"allow","confidence":0.94,"reason":"r"}"#, None);
         check(r#"{"decision":"allow","confidence":95,"reason":"r"}"#, None);
         check(r#"{"decision":"deny","confidence":1,"reason":"r"}"#, None);

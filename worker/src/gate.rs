@@ -18,7 +18,7 @@ use std::{
 
 use agent_host::{DiskPaths, PathResolver, RuleSet, SandboxState};
 use async_trait::async_trait;
-use query_engine::ports::{Gate, GateAnswer, Observer, Repeats, Tool, ToolContext};
+use query_engine::ports::{Gate, GateAnswer, Observer, Repeats, Subject, Tool, ToolContext};
 use serde_json::Value;
 use swarm_protocol::{
     PermissionRequestId, RunNumber, ToolUseId, Usage, WorkerId,
@@ -217,13 +217,15 @@ impl WorkerGate {
     }
 
     fn question(&self, tool: &dyn Tool, input: &Value, call: &ToolUseId) -> Question {
+        let cwd = self.shell.cwd();
         Question {
+            real_cwd: cwd.canonicalize().ok(),
             call: call.clone(),
             tool: tool.name().to_owned(),
             input: input.clone(),
             subjects: tool.subjects(input),
             needs_nothing: tool.is_read_only(input) || tool.is_own_state(),
-            cwd: self.shell.cwd(),
+            cwd,
             reals: Arc::default(),
         }
     }
@@ -254,18 +256,36 @@ impl WorkerGate {
         }
     }
 
+    /// Somebody was asked, which takes its time: what rules or mode forbid by now is not done, nor what would run in
+    /// another directory than the one that was shown.
+    async fn still_allowed(&self, question: &Question) -> GateAnswer {
+        let is_command = question.subjects.iter().any(|subject| matches!(subject, Subject::Command(_)));
+        if is_command && question.cwd.canonicalize().ok() != question.real_cwd {
+            return refused(format!(
+                "{} is not the directory any more that it was when this was asked; nothing was run. {SEEK}",
+                question.cwd.display()
+            ));
+        }
+        match self.judge.answer(question).await {
+            Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
+            Ok(Ruling { answer, .. }) if answer.behavior == RuleBehavior::Deny => by_rules(&answer),
+            Ok(_) => GateAnswer::Allow,
+        }
+    }
+
     async fn judged_or_asked(&self, question: &Question, context: &ToolContext) -> GateAnswer {
         match self.judge.answer(question).await {
             Err(problem) => refused(format!("This call was not allowed: {problem}. {SEEK}")),
             Ok(Ruling { answer, .. }) if answer.behavior == RuleBehavior::Deny => by_rules(&answer),
             Ok(Ruling { answer, is_persons, is_judged }) => {
                 let asks = answer.behavior == RuleBehavior::Ask;
-                match self.judge.doubt(question).await {
+                let answered = match self.judge.doubt(question).await {
                     Some(doubt) => self.ask_about(question, context, asks.then_some(&answer), doubt).await,
                     None if is_judged => self.judged(question, context, answer).await,
                     None if asks => self.ask(question, context, answer, is_persons).await,
-                    None => GateAnswer::Allow,
-                }
+                    None => return GateAnswer::Allow,
+                };
+                if answered == GateAnswer::Allow { self.still_allowed(question).await } else { answered }
             }
         }
     }

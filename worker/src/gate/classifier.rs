@@ -22,7 +22,7 @@ use query_engine::{
 use swarm_protocol::{
     Block, Message, Role, Usage,
     permission::{Decision, PermissionBid, PermissionRequest, Racer},
-    record::RecordBody,
+    record::{RecordBody, StopReason},
     usage::Cost,
 };
 
@@ -161,6 +161,8 @@ impl Classifier {
         }
         self.recorder.write_aside(records, Durability::Soon).await.map_err(|error| error.to_string())?;
         match read {
+            // What was cut off or refused is no answer, whatever it begins with.
+            Ok(Ok(())) if response.stop_reason != Some(StopReason::EndTurn) => Ok(String::new()),
             Ok(Ok(())) => Ok(Message::assistant(response.whole_blocks()).text()),
             Ok(Err(why)) => Err(why),
             Err(_) => Err(format!("it did not answer within {} s", PATIENCE.as_secs())),

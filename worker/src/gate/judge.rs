@@ -39,6 +39,8 @@ pub(super) struct Question {
     pub(super) needs_nothing: bool,
     /// Where its command would run.
     pub(super) cwd: PathBuf,
+    /// Where that led when it was asked; none when it was not there.
+    pub(super) real_cwd: Option<PathBuf>,
     /// Where its paths led when it was first judged. What a person is asked about is judged again when rules change, and
     /// a link that was turned meanwhile must not turn the answer.
     pub(super) reals: Arc<OnceLock<Reals>>,
