@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use agent_host::secrets::MARK;
 use swarm_protocol::{
     PermissionRequestId, RunNumber, ToolUseId, WorkerId,
     permission::{Decision, PermissionRequest, Racer, Scope},
@@ -130,8 +131,10 @@ impl Desk {
     }
 
     fn enter(&mut self, request: &PermissionRequest) {
-        let question =
-            Question { worker_id: request.worker_id.clone(), args_hash: request.args_hash.clone() };
+        // Two that differ in their keys alone look the same, and are not.
+        let is_masked = request.input.to_string().contains(MARK);
+        let args_hash = if is_masked { String::new() } else { request.args_hash.clone() };
+        let question = Question { worker_id: request.worker_id.clone(), args_hash };
         let entry = Entry { key: key_of(request), question, state: State::Open, bids: Vec::new() };
         self.waiting.insert(request.id.clone(), entry);
     }

@@ -84,6 +84,21 @@ async fn keys_are_masked_wherever_the_server_speaks() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_holds_a_key_can_be_allowed_all_the_same() {
+    let rig = Rig::new().await;
+    rig.coordinator(Reply::call("Agent", agent("alpha")));
+    let text = format!("key = {SHAPED}\n");
+    rig.model.agent(&prompt("alpha"), [call(write("keys.txt", &text)), Reply::say("Written.")]);
+    let task = rig.submit_with(json!({"permission_mode": "default"})).await;
+    let request = rig.permission_request(&task).await;
+    assert!(!request.to_string().contains(SHAPED), "{request:#}");
+    rig.answer(&request, &json!({"decision": "allow", "args_hash": request["request"]["args_hash"]})).await;
+    rig.done(&task).await;
+    let worker = rig.worker(&task, "alpha").await;
+    assert_eq!(rig.at(&worker, "keys.txt").as_deref(), Some(&*text));
+}
+
 /// The words of an agent that were shown live, one after another.
 fn live_words(events: &[Value], worker: Option<&str>) -> String {
     let of_agent =

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use agent_host::{DiskPaths, PathResolver, RuleSet, SandboxState};
+use agent_host::{DiskPaths, PathResolver, RuleSet, SandboxState, secrets::Masker};
 use async_trait::async_trait;
 use query_engine::ports::{Gate, GateAnswer, Observer, Repeats, Subject, Tool, ToolContext};
 use serde_json::Value;
@@ -90,6 +90,8 @@ pub struct GateLink {
     pub state: watch::Receiver<LinkState>,
     /// Requests that nobody will answer.
     pub not_taken: NotTaken,
+    /// What takes keys out of requests, as out of all that leaves.
+    pub masker: Masker,
 }
 
 /// Somebody beside the person who may have a word about a request that waits: the classifier, or hooks.

@@ -151,7 +151,11 @@ impl Parts {
             files.clone(),
             shell.clone(),
             recorder.clone(),
-            GateLink { state: link.state.clone(), not_taken: link.not_taken.clone() },
+            GateLink {
+                state: link.state.clone(),
+                not_taken: link.not_taken.clone(),
+                masker: link.outbox.masker().clone(),
+            },
             clock.clone(),
         ));
         let grace = Adjustable::from(Duration::from_millis(launch.limits.background_grace_ms));

@@ -111,6 +111,7 @@ impl WorkerGate {
             // Beside the text that the model named.
             input.insert("stands_in_the_file".to_owned(), doubt.texts.join("\n\n").into());
         }
+        self.link.masker.mask_value(&mut request.input);
         // The answer is bound to what was shown.
         request.args_hash = arguments_hash(&request.tool, request.cwd.as_deref(), &request.input);
         let answer = self.put_to_the_person(request, Asking::person(context)).await;
@@ -279,6 +280,12 @@ impl WorkerGate {
         cwd: Option<&str>,
         answer: Option<&PermissionAnswer>,
     ) -> PermissionRequest {
+        // As it will travel: an answer is bound to what was shown, and no keys are.
+        let mut input = input.clone();
+        self.link.masker.mask_value(&mut input);
+        let input = &input;
+        let cwd = cwd.map(|cwd| self.link.masker.mask(cwd));
+        let cwd = cwd.as_deref();
         PermissionRequest {
             id: new_request_id(),
             worker_id: self.judge.config.worker_id.clone(),

@@ -15,6 +15,8 @@ use swarm_protocol::{
 };
 use tokio_util::sync::CancellationToken;
 
+use agent_host::secrets::Masker;
+
 use super::{classifier::Verdict, *};
 use crate::{
     link::Outbox,
@@ -104,7 +106,7 @@ impl Rig {
             asks_when_unavailable: false,
         };
         let (not_taken, _) = tokio::sync::broadcast::channel(4);
-        let gate_link = GateLink { state, not_taken: not_taken.clone() };
+        let gate_link = GateLink { state, not_taken: not_taken.clone(), masker: Masker::default() };
         let gate =
             WorkerGate::with_paths(config, files.clone(), paths, shell, recorder, gate_link, clock.clone());
         Self { dir, gate: Arc::new(gate), files, link, not_taken, clock, cancel: CancellationToken::new() }
