@@ -207,11 +207,10 @@ impl Parts {
         if !launch.unattended {
             tools.extend(tools::people::tools(&gate, recorder, root.clone(), has_editing(launch)));
         }
-        match recorder.facts().plans {
-            Some(true) => gate.set_mode(PermissionMode::Plan),
-            // It began as a planner, and its plan was accepted.
-            Some(false) if gate.mode() == PermissionMode::Plan => gate.leave_plan(),
-            Some(false) | None => {}
+        // An accepted plan of its own does not undo the mode that holds now: a person may have set it since. Where the
+        // whole session plans, one that is started again plans again.
+        if recorder.facts().plans == Some(true) {
+            gate.set_mode(PermissionMode::Plan);
         }
         let minds: Arc<OnceLock<Minds>> = Arc::default();
         if may_start_inner(launch) {
