@@ -133,7 +133,7 @@ impl Masker {
     /// The text without keys.
     #[must_use]
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        self.mask_with(text, &|name| format!("{MARK}{name}]"))
+        self.mask_with(text, &marked)
     }
 
     fn mask_with<'a>(&self, text: &'a str, mark: &dyn Fn(&str) -> String) -> Cow<'a, str> {
@@ -172,7 +172,7 @@ impl Masker {
 
     /// The strings of a JSON value without keys; names stay.
     pub fn mask_value(&self, value: &mut Value) {
-        self.mask_value_with(value, &|name| format!("{MARK}{name}]"));
+        self.mask_value_with(value, &marked);
     }
 
     fn mask_value_with(&self, value: &mut Value, mark: &dyn Fn(&str) -> String) {
@@ -217,8 +217,7 @@ impl Masker {
         };
         let value: Value = serde_json::from_str(&text).ok()?;
         // Ids take no brackets.
-        let marks: [&dyn Fn(&str) -> String; 2] =
-            [&|name| format!("{MARK}{name}]"), &|_| PLAIN_MARK.to_owned()];
+        let marks: [&dyn Fn(&str) -> String; 2] = [&marked, &|_| PLAIN_MARK.to_owned()];
         let masked = marks.into_iter().find_map(|mark| {
             let mut value = value.clone();
             self.mask_value_with(&mut value, mark);
@@ -229,6 +228,11 @@ impl Masker {
         }
         masked
     }
+}
+
+/// What stands where a key of this form was.
+fn marked(name: &str) -> String {
+    format!("{MARK}{name}]")
 }
 
 /// A writer of log lines without keys. Each write is a line, as `tracing` makes them.

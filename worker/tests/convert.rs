@@ -83,8 +83,10 @@ async fn a_call_that_is_dropped_leaves_no_process() {
             std::fs::read_to_string(format!("/proc/{marker}/task/{}/children", nix::unistd::gettid()));
         children.unwrap_or_default().split_whitespace().count()
     };
-    let call = html(&page);
-    assert!(tokio::time::timeout(Duration::from_millis(300), call).await.is_err());
+    let mut call = Box::pin(html(&page));
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut call).await.is_err());
+    assert_eq!(children(), 1, "it converts");
+    drop(call);
     let began = Instant::now();
     while children() > 0 && began.elapsed() < Duration::from_secs(10) {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -294,13 +294,12 @@ impl Case<'_> {
 
     /// Whether the command could tell its shell that `*` names hidden files. By the words alone, wherever they stand.
     fn globs_name_hidden(&self) -> bool {
-        let commands = self.query.subjects.iter().filter_map(|subject| match subject {
-            Subject::Command(text) => Some(text),
-            _ => None,
-        });
-        commands
-            .into_iter()
-            .any(|text| ["shopt", "dotglob", "GLOBIGNORE"].iter().any(|word| text.contains(word)))
+        self.query.subjects.iter().any(|subject| match subject {
+            Subject::Command(text) => {
+                ["shopt", "dotglob", "GLOBIGNORE"].iter().any(|word| text.contains(word))
+            }
+            _ => false,
+        })
     }
 
     /// What the shell may make of patterns; none where that is too much to look at.
